@@ -24,6 +24,7 @@ mod observer;
 mod offences;
 mod order;
 mod pause;
+pub mod prompt;
 pub mod query;
 mod queue;
 mod reader;

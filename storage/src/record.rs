@@ -12,6 +12,8 @@ use weir_config::vocab::frame::Frame;
 use weir_config::vocab::part::PartRecord;
 use weir_config::vocab::{Finding, SpanId, TenantId, Timestamp, TraceId};
 
+use crate::prompt::PromptCache;
+
 pub use crate::attributes::{Attributes, NoRoom};
 
 /// The tag that says who answered, where it was not the provider.
@@ -103,6 +105,10 @@ pub struct SpanRecord {
     /// What a sender said beyond these fields.
     #[serde(skip)]
     pub attributes: Attributes,
+    /// How its prompt goes on from the one that its session sent before, and what the provider's prompt cache made of it. Left out of calls
+    /// that name no session, and of those that got no answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_cache: Option<Box<PromptCache>>,
 }
 
 /// The tag of a span whose texts were removed before it, and its value.
@@ -115,6 +121,9 @@ impl SpanRecord {
         (self.prompt, self.response) = (None, None);
         (self.parts, self.frame) = (Vec::new(), None);
         self.attributes = Attributes::default();
+        if let Some(broke) = self.prompt_cache.as_mut().and_then(|cache| cache.broke_at.as_mut()) {
+            (broke.name, broke.path, broke.says) = (None, String::new(), String::new());
+        }
         self.security_findings.iter_mut().for_each(remove_quote);
         self.events.iter_mut().for_each(|event| drop(event.data.remove("arguments")));
         self.agent_actions.iter_mut().for_each(AgentAction::remove_texts);

@@ -29,6 +29,26 @@ pub struct SessionRecord {
     pub total_cost_usd: f64,
     /// Worst score of its calls, those that retention has taken among them; `None` when none was analysed.
     pub security_score: Option<u8>,
+    /// What came of its prompts.
+    pub prompt_cache: PromptSums,
+}
+
+/// What came of the prompts of a session's calls, those that retention has taken among them.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub struct PromptSums {
+    /// Calls whose prompt parted from the one before so that what follows could not be read from a cache.
+    pub broken_calls: u64,
+    /// Calls of whose prompt the provider read nothing from its cache although it could have.
+    pub unused_calls: u64,
+    /// Tokens that could have been read from a cache, had no prompt parted from the one before; about.
+    pub lost_tokens: u64,
+    /// What these cost more than from the cache, in USD; calls without a price count as nothing.
+    pub lost_usd: f64,
+    /// Tokens of the prompts that were compared.
+    pub prompt_tokens: u64,
+    /// How many of them came from the provider's cache.
+    pub cached_tokens: u64,
 }
 
 /// Filters of the list of sessions. Unset means any.
@@ -42,6 +62,27 @@ pub struct SessionFilter {
     pub agent_id: Option<String>,
     /// Exact client of a call.
     pub client: Option<String>,
+    /// What came of its prompts.
+    pub prompt_cache: Option<PromptFault>,
+}
+
+/// What may be wrong with the prompts of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptFault {
+    /// One parted from the one before.
+    Broken,
+    /// One was not read from the provider's cache although it could have been.
+    Unused,
+}
+
+impl PromptSums {
+    /// Whether a call has this fault.
+    pub const fn has(&self, fault: PromptFault) -> bool {
+        match fault {
+            PromptFault::Broken => self.broken_calls > 0,
+            PromptFault::Unused => self.unused_calls > 0,
+        }
+    }
 }
 
 /// What a series is split by.

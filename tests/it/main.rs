@@ -87,6 +87,7 @@ mod ops;
 mod output;
 mod own_rules;
 mod pressure;
+mod prompt_cache;
 mod provider_keys;
 mod rebuilt;
 mod records;

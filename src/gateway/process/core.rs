@@ -19,6 +19,7 @@ use super::bill::Bill;
 use super::objects::MadeObjects;
 use super::outside::OutsideVerdict;
 use super::plans::{Plans, SharedPlans};
+use super::prompts::{PromptCounts, Prompts};
 use super::turns::Turns;
 use super::unsettled::{Noted, Unsettled};
 use super::waiting::Waiting;
@@ -131,6 +132,8 @@ pub struct Process {
     pub earlier: Earlier,
     /// What users said last in conversations that the provider keeps.
     pub(crate) turns: Turns,
+    /// What the latest prompts of sessions were made of.
+    pub(crate) prompts: Arc<Prompts>,
     /// The calls whose records are still being made, where something can report them.
     unsettled: Option<Arc<Unsettled>>,
     /// The requests that wait for what models say.
@@ -159,6 +162,8 @@ impl Process {
         let health_path = parts.settings.load().health_check.path.clone();
         let several = parts.settings.load().auth.enabled;
         let takes_reports = parts.settings.load().takes_reports();
+        let prompts = Arc::<Prompts>::default();
+        parts.registry.add_source(Box::new(PromptCounts(Arc::clone(&prompts))));
         Arc::new(Self {
             evictions: Evictions::new(parts.cores),
             bodies: Budget::new(parts.body_bytes, several),
@@ -172,6 +177,7 @@ impl Process {
             background: Background::new(),
             earlier: Earlier::default(),
             turns: Turns::default(),
+            prompts,
             unsettled: takes_reports.then(Arc::default),
             models: Waiting::default(),
             plans: SharedPlans::default(),

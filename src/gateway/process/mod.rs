@@ -8,6 +8,7 @@ pub(crate) mod log_entry;
 pub mod objects;
 mod outside;
 mod plans;
+pub(crate) mod prompts;
 pub(crate) mod turns;
 pub(crate) mod unsettled;
 mod waiting;

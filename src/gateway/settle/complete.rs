@@ -13,6 +13,7 @@ use weir_storage::record::{SpanEvent, SpanRecord};
 use super::charge::{Counter, charge};
 use super::inspection::{self, CallsSeen, How, Inspection, LeftOut, Rest, Texts, survive};
 use super::leak;
+use super::prompt_cache;
 use super::seam;
 use super::text::{self, RequestText};
 use crate::inspect::RequestView;
@@ -317,6 +318,8 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
     span.model = path_model.or_else(|| span.model.take());
     let in_body = |view: &RequestView| view.model.is_some() && !view.models_are_plain();
     let doubts_model = span.model.is_none() && view.as_deref().is_some_and(in_body);
+    // What was said before is with the provider: the body says only what comes now.
+    let goes_on = view.as_ref().is_some_and(|view| view.previous_answer.is_some() || view.conversation.is_some());
     if let Some(view) = view {
         take_request(&mut span, *view);
     }
@@ -327,6 +330,9 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
     bill.see_unread(unread_answer, answer_wire_bytes, span.streaming);
     let prices = priced.then_some(&*process.parts.prices);
     let cost_nano_usd = charge(&mut span, &bill, prices, Counter::Estimate);
+    if span.session_id.is_some() && !goes_on && !bill.pending {
+        survive(|| prompt_cache::look(&process.prompts, prices, dialect, &mut span));
+    }
     Finished { span, cost_nano_usd, bill, priced, unread_request, unread_answer, outcome, ran, rest }
 }
 

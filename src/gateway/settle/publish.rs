@@ -15,6 +15,7 @@ use weir_storage::record::SpanRecord;
 use super::charge::{Counter, UNPRICED, charge, is_answered, uncharge};
 use super::complete::{Finished, Outcome};
 use super::masking::{Masking, Means};
+use super::prompt_cache;
 use crate::anomalies::{Anomalies, Anomaly, Call};
 use crate::meter::{CoreMeter, Counted, Direction, Model};
 use crate::money::{DEFAULT_AGENT, Holder, Reservation, Warning, dollars, excess_used};
@@ -80,6 +81,10 @@ impl Publish {
         process.parts.redaction.mask_record(&mut finished.span);
         drop(held);
         self.settle(&mut finished);
+        if let Some(cache) = &finished.span.prompt_cache {
+            process.prompts.count(self.provider_label, cache.state, cache.provider_use, cache.lost_tokens);
+            prompt_cache::add_findings(&mut finished.span);
+        }
         if let Some(anomalies) = &process.parts.anomalies {
             compare(anomalies, &mut finished);
         }

@@ -78,6 +78,21 @@ pub const UNPRICED: Family = family(
     "service_unpriced_requests_total",
     "Answered requests that used tokens of a model without a known price; their cost counts nowhere.",
 );
+/// Counter, ours; `provider`, `state`.
+pub const PROMPTS: Family = family(
+    "service_prompt_cache_calls_total",
+    "Answered calls of sessions by how their prompt goes on from the one before: first, kept, edited near its end, broken, started_over.",
+);
+/// Counter, ours; `provider`.
+pub const PROMPTS_UNUSED: Family = family(
+    "service_prompt_cache_unused_total",
+    "Calls of whose prompt the provider read nothing from its cache, although it was equal, long enough, asked for and not old.",
+);
+/// Counter, ours; `provider`.
+pub const PROMPT_TOKENS_LOST: Family = family(
+    "service_prompt_cache_lost_tokens_total",
+    "Tokens, about, that could have been read from a cache, had their prompt not parted from the one before.",
+);
 /// Counter; `severity`, `finding_type`.
 pub const FINDINGS: Family = family("service_security_findings_total", "Security findings.");
 /// Counter, ours; `outcome`.

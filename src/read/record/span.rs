@@ -90,6 +90,7 @@ pub fn blank(ids: &CallIds) -> Box<SpanRecord> {
         parts: Vec::new(),
         frame: None,
         attributes: Attributes::default(),
+        prompt_cache: None,
     })
 }
 

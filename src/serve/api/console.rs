@@ -19,12 +19,15 @@ macro_rules! file {
 }
 
 static INDEX: StaticFile = file!("index.html", "text/html; charset=utf-8");
-static FILES: [StaticFile; 20] = [
+static FILES: [StaticFile; 23] = [
     file!("api.js", SCRIPT),
     file!("app.js", SCRIPT),
+    file!("cache.js", SCRIPT),
     file!("calls.js", SCRIPT),
     file!("conversation.js", SCRIPT),
+    file!("diff.js", SCRIPT),
     file!("dom.js", SCRIPT),
+    file!("export.js", SCRIPT),
     file!("findings.js", SCRIPT),
     file!("format.js", SCRIPT),
     file!("health.js", SCRIPT),
@@ -42,7 +45,8 @@ static FILES: [StaticFile; 20] = [
     file!("widgets.js", SCRIPT),
 ];
 /// The pages that have an address below `/ui/`; each is the same document, which shows what its address says.
-const PAGES: [&str; 9] = ["live", "calls", "sessions", "findings", "money", "health", "settings", "trace", "session"];
+const PAGES: [&str; 11] =
+    ["live", "calls", "sessions", "cache", "diff", "findings", "money", "health", "settings", "trace", "session"];
 /// Scripts and styles from files of ours alone; no text ever becomes markup (Trusted Types without any policy).
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";

@@ -10,7 +10,7 @@ use axum::extract::Query;
 use http::Uri;
 use weir_config::vocab::Timestamp;
 use weir_storage::query::{Facets, Page, SpanFilter, TraceFilter};
-use weir_storage::usage::SessionFilter;
+use weir_storage::usage::{PromptFault, SessionFilter};
 
 use super::error::ErrorAnswer;
 
@@ -191,11 +191,19 @@ pub(super) const SESSIONS: &[Parameter] = &[
     parameter("end_time", Kind::Time, "Sessions with a call at this time or earlier."),
     AGENT,
     CLIENT,
+    parameter(
+        "prompt_cache",
+        Kind::Word(PROMPT_FAULTS),
+        "Sessions with a call whose prompt parted from the one before (`broken`), or of whose prompt the provider read nothing from its \
+         cache although it could have (`unused`).",
+    ),
     FORMAT,
     LIMIT,
     OFFSET,
     CURSOR,
 ];
+/// What may be wrong with the prompts of a session.
+pub(super) const PROMPT_FAULTS: &[&str] = &["broken", "unused"];
 /// What a series may be split by.
 pub(super) const SPLITS: &[&str] = &["tenant", "agent", "model", "session", "client"];
 /// The buckets of a series.
@@ -292,7 +300,9 @@ pub(super) fn span_filter(parameters: &Parameters) -> Result<SpanFilter, ErrorAn
 pub(super) fn session_filter(parameters: &Parameters) -> Result<SessionFilter, ErrorAnswer> {
     let (start_time, end_time) = parameters.times()?;
     let (agent_id, client) = (parameters.text("agent_id")?, parameters.text("client")?);
-    Ok(SessionFilter { start_time, end_time, agent_id, client })
+    let fault = parameters.word("prompt_cache", PROMPT_FAULTS)?;
+    let prompt_cache = fault.map(|fault| if fault == "broken" { PromptFault::Broken } else { PromptFault::Unused });
+    Ok(SessionFilter { start_time, end_time, agent_id, client, prompt_cache })
 }
 
 fn facets(parameters: &Parameters) -> Result<Facets, ErrorAnswer> {

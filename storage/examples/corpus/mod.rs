@@ -51,11 +51,12 @@ pub(crate) fn spans(count: usize) -> Vec<SpanRecord> {
     each_span(count).collect()
 }
 
-/// The same, one at a time.
+/// The same, one at a time. `CORPUS_START_US` sets when the first one began, for those who look at them as of today.
 pub(crate) fn each_span(count: usize) -> impl Iterator<Item = SpanRecord> {
     let words: Vec<&str> = WORDS.split_whitespace().collect();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
-    let start = 1_760_000_000_000_000;
+    let start =
+        std::env::var("CORPUS_START_US").ok().and_then(|text| text.parse().ok()).unwrap_or(1_760_000_000_000_000);
     (0..count).map(move |at| span(&mut dice, &words, Timestamp::from_micros(start + at as i64 * 131)))
 }
 
@@ -103,6 +104,7 @@ fn span(dice: &mut Dice, words: &[&str], start: Timestamp) -> SpanRecord {
         parts: Vec::new(),
         frame: None,
         attributes: weir_storage::record::Attributes::default(),
+        prompt_cache: None,
     }
 }
 

@@ -10,6 +10,7 @@ use weir_config::vocab::{ByteSpan, Finding, Severity, SpanId, Timestamp};
 use super::bytes::{Packer, Unpacker};
 use super::layout::{self, Laid, Layout};
 use super::{Columns, Damaged};
+use crate::prompt::PromptCache;
 use crate::record::{AgentAction, Attributes, SpanEvent, SpanRecord};
 
 const STREAMING: u8 = 1;
@@ -40,7 +41,7 @@ pub(super) fn pack(to: &mut Packer, span: &SpanRecord, model_within: bool, laid:
         (span.streaming, STREAMING),
         (span.tokens_estimated, TOKENS_ESTIMATED),
         (model.is_some(), MODEL_WITHIN),
-        (!span.attributes.is_empty(), ATTRIBUTES),
+        (span.prompt_cache.is_some() || !span.attributes.is_empty(), ATTRIBUTES),
         (!laid.is_empty(), LAYOUT),
         (detectors.is_some(), PLAIN),
         (timed, TIMED),
@@ -101,15 +102,29 @@ pub(super) fn pack(to: &mut Packer, span: &SpanRecord, model_within: bool, laid:
     if let Some(model) = model {
         to.text(model);
     }
-    if !span.attributes.is_empty() {
-        to.varint(span.attributes.iter().len() as u64);
-        for (name, value) in span.attributes.iter() {
-            to.text(name);
-            to.json(value);
-        }
-    }
+    pack_attributes(to, span);
     if !laid.is_empty() {
         layout::pack(to, laid, &span.security_findings);
+    }
+}
+
+/// The name under which what came of the prompt stands among the attributes. It is no sender's to give.
+const PROMPT_CACHE: &str = "weir.prompt_cache";
+
+fn pack_attributes(to: &mut Packer, span: &SpanRecord) {
+    let own = span.prompt_cache.as_ref().and_then(|cache| serde_json::to_value(cache).ok());
+    if own.is_none() && span.attributes.is_empty() && span.prompt_cache.is_none() {
+        return;
+    }
+    let sent = || span.attributes.iter().filter(|(name, _)| *name != PROMPT_CACHE);
+    to.varint((sent().count() + usize::from(own.is_some())) as u64);
+    for (name, value) in sent() {
+        to.text(name);
+        to.json(value);
+    }
+    if let Some(own) = own {
+        to.text(PROMPT_CACHE);
+        to.json(&own);
     }
 }
 
@@ -230,7 +245,8 @@ pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<(SpanR
         })?,
         agent_actions: from.list(|from| unpack_action(from, start))?,
         model: if flags & MODEL_WITHIN == 0 { columns.model } else { Some(from.text()?) },
-        attributes: if flags & ATTRIBUTES == 0 { Attributes::default() } else { attributes(from)? },
+        attributes: Attributes::default(),
+        prompt_cache: None,
         parts: Vec::new(),
         frame: None,
         trace_id: columns.trace_id,
@@ -243,6 +259,9 @@ pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<(SpanR
         session_id: columns.session,
         client: columns.client,
     };
+    if flags & ATTRIBUTES != 0 {
+        (span.attributes, span.prompt_cache) = attributes(from)?;
+    }
     if flags & SUMMED != 0 {
         span.total_tokens = sum(span.prompt_tokens, span.completion_tokens);
     }
@@ -263,13 +282,18 @@ fn named(bits: u64) -> Result<Vec<Cow<'static, str>>, Damaged> {
     Ok(all.filter(|(at, _)| bits >> at & 1 == 1).map(|(_, name)| Cow::Borrowed(*name)).collect())
 }
 
-fn attributes(from: &mut Unpacker<'_>) -> Result<Attributes, Damaged> {
-    let mut attributes = Attributes::default();
+fn attributes(from: &mut Unpacker<'_>) -> Result<(Attributes, Option<Box<PromptCache>>), Damaged> {
+    let (mut attributes, mut prompt_cache) = (Attributes::default(), None);
     for (name, value) in from.pairs()? {
+        if name == PROMPT_CACHE {
+            // A later version may say more than this one knows: what it cannot read it leaves out.
+            prompt_cache = serde_json::from_str(&value).ok();
+            continue;
+        }
         let value = serde_json::from_str(&value).map_err(|_| Damaged)?;
         attributes.insert(name, value).map_err(|_| Damaged)?;
     }
-    Ok(attributes)
+    Ok((attributes, prompt_cache))
 }
 
 fn after(start: Timestamp, from: &mut Unpacker<'_>) -> Result<Timestamp, Damaged> {

@@ -338,6 +338,7 @@ pub(crate) fn sample_span() -> SpanRecord {
         parts: Vec::new(),
         frame: None,
         attributes: crate::record::Attributes::default(),
+        prompt_cache: None,
     }
 }
 

@@ -280,7 +280,11 @@ impl Tx<'_> {
                 columns.found,
             ))?;
             let weight = span.as_ref().map(|span| super::tallies::Weight::of(span, 0)).unwrap_or_default();
-            self.tallies.begin_use(super::tallies::Use::of(tenant, start.micros(), model, &columns), &weight, -1);
+            self.tallies.begin_use(
+                super::tallies::Use::of(tenant, start.micros(), model, &columns),
+                &weight,
+                super::tallies::New::default(),
+            );
         }
         Ok(any)
     }

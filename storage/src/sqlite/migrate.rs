@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 28] = [
+const MIGRATIONS: [Migration; 29] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -50,6 +50,7 @@ const MIGRATIONS: [Migration; 28] = [
     Migration { name: "short_code", sql: include_str!("../schema/0026_short_code.sql") },
     Migration { name: "lone_spans", sql: include_str!("../schema/0027_lone_spans.sql") },
     Migration { name: "made_objects", sql: include_str!("../schema/0028_made_objects.sql") },
+    Migration { name: "prompt_cache", sql: include_str!("../schema/0029_prompt_cache.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

@@ -14,7 +14,7 @@ use weir_config::vocab::part::PartSide;
 use super::facets;
 use super::intern::Label;
 use super::lone;
-use super::tallies::{Key, Tallies, Use, Weight};
+use super::tallies::{Key, New, Tallies, Use, Weight};
 use super::texts;
 use super::tx::Tx;
 use crate::cursor::Fate;
@@ -84,7 +84,9 @@ impl Row<'_> {
     fn count(&self, tallies: &mut Tallies, traces: i64) {
         let (start_us, weight) = (self.span.start_time.micros(), Weight::of(self.span, self.body.len()));
         tallies.add(self.key, start_us, traces, &weight);
-        tallies.begin_use(Use::of(self.key.tenant, start_us, self.key.model, &self.facets), &weight, self.key.score);
+        let (of, new) =
+            (Use::of(self.key.tenant, start_us, self.key.model, &self.facets), New::of(self.span, self.key.score));
+        tallies.begin_use(of, &weight, new);
     }
 }
 

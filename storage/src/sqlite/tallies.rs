@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use rusqlite::Connection;
 
 use super::facets::Columns;
+use crate::prompt::{PromptState, ProviderUse};
 use crate::record::SpanRecord;
 
 /// Bits of `start_us` below a slice's number, finest level first.
@@ -58,11 +59,14 @@ impl Weight {
         Self {
             findings: span.security_findings.len() as i64,
             tokens: span.total_tokens.unwrap_or(0).min(TOKENS_MAX).cast_signed(),
-            cost_nano_usd: ((span.estimated_cost_usd.unwrap_or(0.0) * 1e9).round() as i64)
-                .clamp(-COST_NANO_USD_MAX, COST_NANO_USD_MAX),
+            cost_nano_usd: nano_usd(span.estimated_cost_usd),
             bytes: body_bytes as i64,
         }
     }
+}
+
+fn nano_usd(usd: Option<f64>) -> i64 {
+    ((usd.unwrap_or(0.0) * 1e9).round() as i64).clamp(-COST_NANO_USD_MAX, COST_NANO_USD_MAX)
 }
 
 pub(super) const HOUR_US: i64 = 3_600_000_000;
@@ -99,19 +103,76 @@ struct Used {
     failed: i64,
     tokens: i64,
     cost_nano_usd: i64,
-    /// The worst score that was added.
+    new: New,
+}
+
+/// What sessions keep of calls, also of those that are gone again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct New {
+    /// The worst score; -1 for none.
     score: i64,
+    broken: i64,
+    unused: i64,
+    lost_tokens: i64,
+    lost_nano_usd: i64,
+    prompt_tokens: i64,
+    cached_tokens: i64,
+}
+
+impl Default for New {
+    fn default() -> Self {
+        Self::NOTHING
+    }
+}
+
+impl New {
+    const NOTHING: Self =
+        Self { score: -1, broken: 0, unused: 0, lost_tokens: 0, lost_nano_usd: 0, prompt_tokens: 0, cached_tokens: 0 };
+
+    /// Of a call whose prompt was compared; of any other, its score.
+    pub(super) fn of(span: &SpanRecord, score: i64) -> Self {
+        let Some(cache) = &span.prompt_cache else { return Self { score, ..Self::NOTHING } };
+        let tokens = |count: u64| count.min(TOKENS_MAX).cast_signed();
+        Self {
+            score,
+            broken: i64::from(cache.state == PromptState::Broken),
+            unused: i64::from(cache.provider_use == ProviderUse::NotUsed),
+            lost_tokens: tokens(cache.lost_tokens),
+            lost_nano_usd: nano_usd(cache.lost_usd),
+            prompt_tokens: tokens(span.prompt_tokens.unwrap_or(0)),
+            cached_tokens: tokens(span.cached_tokens.unwrap_or(0)),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.score = self.score.max(other.score);
+        let pairs = [
+            (&mut self.broken, other.broken),
+            (&mut self.unused, other.unused),
+            (&mut self.lost_tokens, other.lost_tokens),
+            (&mut self.lost_nano_usd, other.lost_nano_usd),
+            (&mut self.prompt_tokens, other.prompt_tokens),
+            (&mut self.cached_tokens, other.cached_tokens),
+        ];
+        for (sum, more) in pairs {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
+    const fn was_compared(&self) -> bool {
+        self.prompt_tokens > 0 || self.broken > 0 || self.lost_tokens > 0
+    }
 }
 
 impl Used {
-    const NOTHING: Self = Self { calls: 0, failed: 0, tokens: 0, cost_nano_usd: 0, score: -1 };
+    const NOTHING: Self = Self { calls: 0, failed: 0, tokens: 0, cost_nano_usd: 0, new: New::NOTHING };
 
     fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.failed += other.failed;
         self.tokens = self.tokens.saturating_add(other.tokens);
         self.cost_nano_usd = self.cost_nano_usd.saturating_add(other.cost_nano_usd);
-        self.score = self.score.max(other.score);
+        self.new.add(&other.new);
     }
 }
 
@@ -184,6 +245,13 @@ const ADD_SESSION: &str = "UPDATE sessions SET calls = calls + ?2, failed = fail
     cost_nano_usd = max(min(cost_nano_usd + ?5, 4611686018427387904), -4611686018427387904), \
     score = max(score, ?6) WHERE id = ?1";
 
+/// Sums stand still at 2^62, as those above.
+const ADD_PROMPTS: &str = "UPDATE sessions SET broken = broken + ?2, unused = unused + ?3, \
+    lost_tokens = min(lost_tokens + ?4, 4611686018427387904), \
+    lost_nano_usd = min(lost_nano_usd + ?5, 4611686018427387904), \
+    prompt_tokens = min(prompt_tokens + ?6, 4611686018427387904), \
+    cached_tokens = min(cached_tokens + ?7, 4611686018427387904) WHERE id = ?1";
+
 impl Tallies {
     pub(super) fn forget(&mut self) {
         self.sums.clear();
@@ -191,23 +259,23 @@ impl Tallies {
         self.used.clear();
     }
 
-    /// One more call, of this score (-1 for none).
-    pub(super) fn begin_use(&mut self, of: Use, weight: &Weight, score: i64) {
-        self.note_use(of, 1, weight, score);
+    /// One more call.
+    pub(super) fn begin_use(&mut self, of: Use, weight: &Weight, new: New) {
+        self.note_use(of, 1, weight, new);
     }
 
     /// One call less.
     pub(super) fn end_use(&mut self, of: Use, weight: &Weight) {
-        self.note_use(of, -1, weight, -1);
+        self.note_use(of, -1, weight, New::NOTHING);
     }
 
-    fn note_use(&mut self, of: Use, sign: i64, weight: &Weight, score: i64) {
+    fn note_use(&mut self, of: Use, sign: i64, weight: &Weight, new: New) {
         let used = Used {
             calls: sign,
             failed: sign * i64::from(of.failed),
             tokens: sign * weight.tokens,
             cost_nano_usd: sign * weight.cost_nano_usd,
-            score,
+            new,
         };
         self.used.entry(Use { failed: false, ..of }).or_insert(Used::NOTHING).add(&used);
     }
@@ -347,8 +415,13 @@ impl Tallies {
             }
         }
         for (session, used) in sessions {
-            let row = [session, used.calls, used.failed, used.tokens, used.cost_nano_usd, used.score];
+            let row = [session, used.calls, used.failed, used.tokens, used.cost_nano_usd, used.new.score];
             conn.prepare_cached(ADD_SESSION)?.execute(row)?;
+            if used.new.was_compared() {
+                let New { broken, unused, lost_tokens, lost_nano_usd, prompt_tokens, cached_tokens, .. } = used.new;
+                let row = [session, broken, unused, lost_tokens, lost_nano_usd, prompt_tokens, cached_tokens];
+                conn.prepare_cached(ADD_PROMPTS)?.execute(row)?;
+            }
             if used.calls < 0 {
                 conn.prepare_cached("DELETE FROM sessions WHERE id = ?1 AND calls <= 0")?.execute([session])?;
             }

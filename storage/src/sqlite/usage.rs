@@ -9,7 +9,7 @@ use super::reads::Reads;
 use super::tallies::{HOUR_US, hour_of};
 use crate::error::ReadError;
 use crate::query::{Page, Paged, Place};
-use crate::usage::{Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
+use crate::usage::{PromptSums, Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
 
 /// What looking at a session costs, in looks at an entry of an index: two steps into other indexes, and behind a filter a walk
 /// over its calls.
@@ -25,6 +25,7 @@ struct Sums {
     tokens: i64,
     cost_nano_usd: i64,
     score: i64,
+    prompts: PromptSums,
 }
 
 /// The first or last call of a session.
@@ -65,6 +66,7 @@ fn record(conn: &Connection, tenant: i64, sums: Sums) -> rusqlite::Result<Sessio
         total_tokens: unsigned(sums.tokens),
         total_cost_usd: sums.cost_nano_usd as f64 / 1e9,
         security_score: u8::try_from(sums.score).ok(),
+        prompt_cache: sums.prompts,
     })
 }
 
@@ -93,7 +95,8 @@ impl Reads<'_> {
             let before = page.after.map_or(0, |after| after.passed);
             let mut skip = page.after.map_or(page.offset, |after| after.skip);
             let (mut at, mut skipped) = (page.after.map_or(i64::MAX, |after| after.row), 0);
-            let sql = "SELECT id, name, calls, failed, tokens, cost_nano_usd, score FROM sessions \
+            let sql = "SELECT id, name, calls, failed, tokens, cost_nano_usd, score, broken, unused, lost_tokens, lost_nano_usd, \
+                prompt_tokens, cached_tokens FROM sessions \
                 INDEXED BY sessions_by_age WHERE tenant = ?1 AND id < ?2 AND calls > 0 ORDER BY id DESC";
             let mut statement = conn.prepare_cached(sql)?;
             let mut rows = statement.query([tenant, at])?;
@@ -116,9 +119,20 @@ impl Reads<'_> {
                     tokens: row.get(4)?,
                     cost_nano_usd: row.get(5)?,
                     score: row.get(6)?,
+                    prompts: PromptSums {
+                        broken_calls: unsigned(row.get(7)?),
+                        unused_calls: unsigned(row.get(8)?),
+                        lost_tokens: unsigned(row.get(9)?),
+                        lost_usd: row.get::<_, i64>(10)? as f64 / 1e9,
+                        prompt_tokens: unsigned(row.get(11)?),
+                        cached_tokens: unsigned(row.get(12)?),
+                    },
                 };
                 let id = sums.id;
                 at = id;
+                if asked.prompt_cache.is_some_and(|fault| !sums.prompts.has(fault)) {
+                    continue;
+                }
                 if is_filtered {
                     let own = filter_values.iter().copied().chain([id]);
                     if !filter.exists(params_from_iter(own))? {
@@ -136,7 +150,7 @@ impl Reads<'_> {
             (answer.total, answer.total_is_exact) = match page.after {
                 Some(after) if after.total_is_exact => (after.total, true),
                 _ if ended => (found, true),
-                _ if !is_filtered => (count(conn, tenant)?, true),
+                _ if !is_filtered && asked.prompt_cache.is_none() => (count(conn, tenant)?, true),
                 _ => (found, false),
             };
             let (total, total_is_exact) = (answer.total, answer.total_is_exact);

@@ -145,6 +145,7 @@ pub(crate) fn span(start_us: i64) -> SpanRecord {
         parts: Vec::new(),
         frame: None,
         attributes: weir_storage::record::Attributes::default(),
+        prompt_cache: None,
     }
 }
 

@@ -51,7 +51,7 @@ impl Reply {
     /// The reply to a request.
     pub(super) fn to(ask: &Ask, steering: &Steering) -> Self {
         let hash = fnv1a(&[ask.model.as_bytes(), b"\0", ask.prompt.as_bytes()]);
-        let prompt_tokens = ask.text_bytes.div_ceil(BYTES_PER_TOKEN).max(1);
+        let prompt_tokens = steering.prompt.unwrap_or_else(|| ask.text_bytes.div_ceil(BYTES_PER_TOKEN).max(1));
         let mut text = match &steering.reply {
             Some(text) => text.clone(),
             None if ask.tool.is_some() => String::new(),

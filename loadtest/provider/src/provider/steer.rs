@@ -12,6 +12,7 @@
 //! | `encoding` | `gzip` | compresses the body, each frame flushed by itself |
 //! | `framing` | `length`, `chunked`, `close` | how the body is delimited |
 //! | `usage` | `none` | leaves the token counts out |
+//! | `prompt-tokens` | 1-1000000 | tokens of the prompt that are counted, instead of those of its texts |
 //! | `cached-tokens` | 0-1000000 | prompt tokens read from a cache, as the dialect counts them |
 //! | `cache-write-tokens` | 0-1000000 | prompt tokens written to a cache (messages only) |
 //! | `reasoning-tokens` | 0-1000000 | completion tokens spent on reasoning (not messages) |
@@ -40,6 +41,7 @@ pub(super) struct Steering {
     pub(super) gzip: bool,
     pub(super) framing: Option<Framing>,
     pub(super) no_usage: bool,
+    pub(super) prompt: Option<usize>,
     pub(super) cached: Option<usize>,
     pub(super) cache_write: Option<usize>,
     pub(super) reasoning: Option<usize>,
@@ -84,6 +86,7 @@ impl Steering {
             gzip: self.gzip || weaker.gzip,
             framing: self.framing.or(weaker.framing),
             no_usage: self.no_usage || weaker.no_usage,
+            prompt: self.prompt.or(weaker.prompt),
             cached: self.cached.or(weaker.cached),
             cache_write: self.cache_write.or(weaker.cache_write),
             reasoning: self.reasoning.or(weaker.reasoning),
@@ -116,6 +119,7 @@ impl Steering {
             "framing" if value == "chunked" => self.framing = Some(Framing::Chunked),
             "framing" if value == "close" => self.framing = Some(Framing::UntilClose),
             "usage" if value == "none" => self.no_usage = true,
+            "prompt-tokens" => self.prompt = Some(number(name, value, 1, 1_000_000)?),
             "cached-tokens" => self.cached = Some(number(name, value, 0, 1_000_000)?),
             "cache-write-tokens" => self.cache_write = Some(number(name, value, 0, 1_000_000)?),
             "reasoning-tokens" => self.reasoning = Some(number(name, value, 0, 1_000_000)?),

@@ -92,13 +92,18 @@ pub(super) fn make(gateway: SocketAddr, call: Call) -> Made {
 }
 
 fn send(gateway: SocketAddr, call: &Call) -> io::Result<String> {
-    let body = call.body.to_string();
+    let fields: Vec<(&str, String)> = call.header.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    post(gateway, call.path, &call.body, &fields)
+}
+
+/// Posts a body with these header fields; the whole answer.
+pub(super) fn post(gateway: SocketAddr, path: &str, body: &Value, fields: &[(&str, String)]) -> io::Result<String> {
+    let body = body.to_string();
     let mut head = format!(
-        "POST {} HTTP/1.1\r\nHost: {gateway}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n",
-        call.path,
+        "POST {path} HTTP/1.1\r\nHost: {gateway}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n",
         body.len()
     );
-    if let Some((name, value)) = call.header {
+    for (name, value) in fields {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str("\r\n");

@@ -2,6 +2,7 @@
 //! of real calls goes through, and what Weir recorded is printed as a table. Nothing leaves the machine.
 
 mod calls;
+mod story;
 mod table;
 
 use std::io;
@@ -49,7 +50,7 @@ pub(super) fn run(options: &DemoOptions) -> Result<ExitCode, StartError> {
     let thread = |what| move |source: io::Error| StartError::Thread { what, source };
     let provider = StdServer::start(("127.0.0.1", 0)).map_err(thread("the fake provider"))?;
     let place = Place::of(options).map_err(thread("the demo's folder"))?;
-    let loaded = load(provider.addr(), &place.database)?;
+    let loaded = load(provider.addr(), &place)?;
     let registry = Arc::new(Registry::new());
     let _log = log::init(&loaded.settings.logging, Arc::clone(registry.shared()))?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(thread("the signal handler"))?;
@@ -57,9 +58,11 @@ pub(super) fn run(options: &DemoOptions) -> Result<ExitCode, StartError> {
     let addr = gateway.addr();
     say(&format!("fake provider  http://{}", provider.addr()));
     say(&format!("weir           http://{addr}   ({}, {} cores)", gateway.mode(), gateway.cores()));
+    say(&format!("console        http://{addr}/ui"));
     say(&format!("database       {}", place.database.display()));
     say("");
     let made: Vec<_> = calls::all().into_iter().map(|call| calls::make(addr, call)).collect();
+    let turns = story::play(addr);
     let until = Instant::now() + VISIBLE_WITHIN;
     let complete = table::print(&made, |trace| {
         loop {
@@ -70,6 +73,11 @@ pub(super) fn run(options: &DemoOptions) -> Result<ExitCode, StartError> {
             std::thread::sleep(LOOK_EVERY);
         }
     });
+    say("");
+    say(&format!(
+        "And {turns} turns of three agents, to be looked at in the console: a prompt cache that a date has broken, an order in a"
+    ));
+    say("tool's result, a provider that did not use its cache, a budget.");
     if options.once {
         let clean = gateway.stop();
         provider.stop();
@@ -83,18 +91,20 @@ pub(super) fn run(options: &DemoOptions) -> Result<ExitCode, StartError> {
 }
 
 /// The demo's settings come from nowhere but here: a file or variable meant for the real gateway does not count.
-fn load(provider: SocketAddr, database: &std::path::Path) -> Result<Loaded, StartError> {
+fn load(provider: SocketAddr, place: &Place) -> Result<Loaded, StartError> {
     let env = [
         ("SERVICE_LISTEN_ADDR", "127.0.0.1:0".to_owned()),
         ("SERVICE_UPSTREAM_URL", format!("http://{provider}")),
-        ("SERVICE_STORAGE_DATABASE_PATH", database.display().to_string()),
+        ("SERVICE_STORAGE_DATABASE_PATH", place.database.display().to_string()),
         ("SERVICE_LOG_LEVEL", "warn".to_owned()),
     ];
     let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    Ok(weir_config::load(&Sources { env, ..Sources::default() })?)
+    Ok(weir_config::load(&Sources { env, config: Some(place.settings.clone()), ..Sources::default() })?)
 }
 
 fn invite(addr: SocketAddr) {
+    say("");
+    say(&format!("Open http://{addr}/ui in a browser."));
     say("");
     say("Weir stays up until you press Ctrl-C. Point a client at it:");
     say("");
@@ -111,29 +121,35 @@ fn invite(addr: SocketAddr) {
     say("/api/v1/traces to see it, or the header X-Service-Tenant-ID on both.");
 }
 
-/// Where the demo keeps its database; a temporary folder goes when the demo ends.
+/// A budget, so that there is one to see.
+const SETTINGS: &str = "cost_caps:
+  enabled: true
+  tenant_budget_caps: [{window: daily, soft_limit_usd: 0.25, hard_limit_usd: 1.00}]
+  default_budget_caps: [{window: hourly, hard_limit_usd: 0.50}]
+";
+
+/// Where the demo keeps its database and its settings; the temporary folder goes when the demo ends.
 struct Place {
     database: PathBuf,
-    temporary: Option<PathBuf>,
+    settings: PathBuf,
+    temporary: PathBuf,
 }
 
 impl Place {
     fn of(options: &DemoOptions) -> io::Result<Self> {
-        if let Some(database) = &options.database {
-            return Ok(Self { database: database.clone(), temporary: None });
-        }
         let folder = std::env::temp_dir().join(format!("weir-demo-{}", uuid::Uuid::new_v4().simple()));
         std::fs::create_dir_all(&folder)?;
-        Ok(Self { database: folder.join("demo.db"), temporary: Some(folder) })
+        let settings = folder.join("weir.yaml");
+        std::fs::write(&settings, SETTINGS)?;
+        let database = options.database.clone().unwrap_or_else(|| folder.join("demo.db"));
+        Ok(Self { database, settings, temporary: folder })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(folder) = &self.temporary
-            && let Err(error) = std::fs::remove_dir_all(folder)
-        {
-            tracing::warn!(folder = %folder.display(), %error, "the demo's temporary folder could not be removed");
+        if let Err(error) = std::fs::remove_dir_all(&self.temporary) {
+            tracing::warn!(folder = %self.temporary.display(), %error, "the demo's temporary folder could not be removed");
         }
     }
 }

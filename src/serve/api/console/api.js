@@ -43,7 +43,7 @@ export function query(params) {
   return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
 }
 
-async function ask(method, path, { params, body, signal, text } = {}) {
+async function ask(method, path, { params, body, signal, text, whole } = {}) {
   const all = headers();
   if (body !== undefined) all["Content-Type"] = "application/json";
   let answer;
@@ -64,12 +64,15 @@ async function ask(method, path, { params, body, signal, text } = {}) {
     const { type = "error", message = `The gateway answered ${answer.status}.` } = said.error || {};
     throw new ApiError(answer.status, type, message);
   }
+  if (whole) return answer;
   if (answer.status === 204) return null;
   return text ? answer.text() : answer.json();
 }
 
 export const get = (path, params, signal) => ask("GET", path, { params, signal });
 export const getText = (path, params, signal) => ask("GET", path, { params, signal, text: true });
+/** The answer itself, to be read piece by piece. */
+export const open = (path, params, signal) => ask("GET", path, { params, signal, whole: true });
 export const post = (path, body) => ask("POST", path, { body });
 export const put = (path, body) => ask("PUT", path, { body });
 export const del = (path) => ask("DELETE", path);

@@ -6,6 +6,8 @@ import { visible } from "./format.js";
 import { isTyping } from "./widgets.js";
 import { Calls, Live } from "./calls.js";
 import { Session, Sessions, Trace } from "./traces.js";
+import { Cache } from "./cache.js";
+import { Diff } from "./diff.js";
 import { FindingsPage } from "./findings.js";
 import { Money } from "./money.js";
 import { Health } from "./health.js";
@@ -15,12 +17,13 @@ const PAGES = [
   ["live", "Live", "l", Live],
   ["calls", "Calls", "c", Calls],
   ["sessions", "Sessions", "s", Sessions],
+  ["cache", "Cache", "a", Cache],
   ["findings", "Findings", "f", FindingsPage],
   ["money", "Money", "m", Money],
   ["health", "Health", "h", Health],
   ["settings", "Settings", "e", Settings],
 ];
-const INNER = { trace: ["calls", Trace], session: ["sessions", Session] };
+const INNER = { trace: ["calls", Trace], session: ["sessions", Session], diff: ["sessions", Diff] };
 
 function App() {
   const route = useRoute();
@@ -46,7 +49,9 @@ function App() {
   const Page = inner ? inner[1] : entry && entry[3];
   useEffect(() => {
     document.title = `${entry ? entry[1] : "Not found"} · Weir`;
-  }, [route.page]);
+    const link = document.querySelector(".bar nav [aria-current]");
+    if (link) link.parentElement.scrollLeft = link.offsetLeft - 40;
+  }, [route.page, me]);
 
   if (!me && !problem) return html`<p class="notice" role="status">Loading…</p>`;
   if (!me) return html`<${SignIn} problem=${problem} done=${identify} />`;
@@ -60,7 +65,7 @@ function App() {
       <${Who} me=${me} done=${identify} />
     </header>
     <main id="main" tabindex="-1" ref=${main} onClick=${onClick}>
-      ${Page ? html`<${Page} key=${`${route.page}${route.params.id || ""}${me.tenant_id}`} params=${route.params} me=${me} />` : html`<p class="notice">There is no page of this name.</p>`}
+      ${Page ? html`<${Page} key=${`${route.page}${route.params.id || ""}${route.params.b || ""}${me.tenant_id}`} params=${route.params} me=${me} />` : html`<p class="notice">There is no page of this name.</p>`}
     </main>
     ${help && html`<${Help} close=${() => setHelp(false)} />`}
   `;

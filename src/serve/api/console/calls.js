@@ -1,10 +1,12 @@
 // Calls: as they end (live), as a list that is searched, and one of them opened.
 import { html, useEffect, useRef, useState } from "./dom.js";
 import { get } from "./api.js";
-import { address } from "./route.js";
+import { address, current } from "./route.js";
 import { count, dollars, duration, micros, time, visible, NONE } from "./format.js";
-import { Filters, Pager, Score, Status, StatusCode, Table, useLoad } from "./widgets.js";
-import { Conversation, CopyRequest, Findings } from "./conversation.js";
+import { Copy, Filters, Pager, Score, Status, StatusCode, Table, Words, useLoad } from "./widgets.js";
+import { PromptState, explained } from "./cache.js";
+import { Export } from "./export.js";
+import { Conversation, CopyRequest, Findings, Text } from "./conversation.js";
 
 const LISTED =
   "span_id,trace_id,start_time,duration_ms,overhead_us,model,provider,operation_name,status_code,error_type,security_score,security_findings,enforcement,total_tokens,estimated_cost_usd,agent_id,session_id,client,streaming";
@@ -90,7 +92,7 @@ export function Calls({ params }) {
   const fields = more ? [...FIELDS, ...MORE] : FIELDS;
   const state = useLoad((signal) => get("/api/v1/spans", { ...params, limit: 50, texts: false, fields: LISTED }, signal), [JSON.stringify(params)]);
   return html`
-    <div class="head"><h1>Calls</h1>${!more && html`<button onClick=${() => setMore(true)}>More filters</button>`}</div>
+    <div class="head"><h1>Calls</h1>${!more && html`<button onClick=${() => setMore(true)}>More filters</button>`}${state.data && state.data.data.length > 0 && html`<${Export} path="/api/v1/spans" params=${params} total=${state.data.total} name="calls" />`}</div>
     <${Filters} page="calls" params=${params} fields=${fields} />
     <${Status} state=${state} empty=${state.data && state.data.data.length === 0 && "No call fits. Clear a filter, or look further back."} />
     ${state.data &&
@@ -106,6 +108,9 @@ export function Calls({ params }) {
   `;
 }
 
+/** The call before this one: as its prompt was compared, else the one shown before it. */
+const formerOf = (span, before) => (span.prompt_cache && span.prompt_cache.previous_span_id) || (before && before.span_id);
+
 /** A call opened below its row. */
 function Opened({ id }) {
   const state = useLoad((signal) => get(`/api/v1/spans/${id}`, {}, signal), [id]);
@@ -120,8 +125,18 @@ const bodyOf = (span) => ({
     .map((message) => ({ role: message.role || "user", content: message.parts.map((part) => part.text || "").join("\n") })),
 });
 
+/** The record as the API gives it, with the request as it was sent. */
+function Raw({ id }) {
+  const state = useLoad(async (signal) => {
+    const [span, sent] = await Promise.all([get(`/api/v1/spans/${id}`, {}, signal), get(`/api/v1/spans/${id}`, { fields: "request" }, signal)]);
+    return JSON.stringify({ ...span, ...sent }, null, 2);
+  }, [id]);
+  return html`<${Status} state=${state} />${state.data && html`<div class="raw"><${Copy} text=${state.data} label="Copy JSON" /><${Text} text=${state.data} mono /></div>`}`;
+}
+
 /** Everything about one call. */
 export function Span({ span, before }) {
+  const [raw, setRaw] = useState(false);
   return html`<section class="span" aria-label=${`Call ${span.span_id}`}>
     <dl class="facts">
       <dt>Provider</dt>
@@ -141,15 +156,18 @@ export function Span({ span, before }) {
       <dd>${(span.detectors || []).join(", ") || "nothing"}${span.enforcement !== "none" ? html`, <strong>${span.enforcement}</strong>` : ""}</dd>
       ${span.agent_id && html`<dt>Agent</dt><dd><a href=${address("calls", { agent_id: span.agent_id })}>${visible(span.agent_id)}</a></dd>`}
       ${span.session_id && html`<dt>Session</dt><dd><a href=${address("session", { id: span.session_id })}>${visible(span.session_id)}</a></dd>`}
+      ${span.prompt_cache && html`<dt>Prompt cache</dt><dd><${PromptState} cache=${span.prompt_cache} /> <${Words} text=${explained(span.prompt_cache)} /></dd>`}
       ${span.error_type && html`<dt>Error</dt><dd>${visible(span.error_type)}: ${visible(span.error_message || "")}</dd>`}
       ${Object.keys(span.tags || {}).length > 0 &&
       html`<dt>Tags</dt><dd>${Object.entries(span.tags).map(([name, value]) => html`<span class="tag">${visible(name)}=${visible(value)}</span> `)}</dd>`}
     </dl>
     <div class="tools">
-      <a class="button small" href=${address("trace", { id: span.trace_id, span: span.span_id })}>Open the trace</a>
+      ${current().page !== "trace" && html`<a class="button small" href=${address("trace", { id: span.trace_id, span: span.span_id })}>Open the trace</a>`}
       <${CopyRequest} span=${span} load=${() => requestOf(span)} />
-      <a class="button small" href=${`/api/v1/spans/${span.span_id}`} target="_blank" rel="noopener">Raw</a>
+      <button class="small" aria-expanded=${raw} onClick=${() => setRaw(!raw)}>Raw</button>
+      ${formerOf(span, before) && html`<a class="button small" href=${address("diff", { a: formerOf(span, before), b: span.span_id })}>Compare with the turn before</a>`}
     </div>
+    ${raw && html`<${Raw} id=${span.span_id} />`}
     <${Findings} findings=${span.security_findings} />
     <${Conversation} span=${span} before=${before} />
   </section>`;

@@ -35,8 +35,8 @@ function characters(text, { start, end }) {
   return [decoder.decode(whole.subarray(0, start)).length, decoder.decode(whole.subarray(0, end)).length];
 }
 
-export function Text({ text, findings = [], mono }) {
-  const [limit, setLimit] = useState(SHOWN);
+export function Text({ text, findings = [], mono, shown = SHOWN }) {
+  const [limit, setLimit] = useState(shown);
   const cut = text.length > limit ? text.slice(0, limit) : text;
   const pieces = [];
   let at = 0;
@@ -62,7 +62,10 @@ export function Text({ text, findings = [], mono }) {
 
 const LABELS = { tool_call: "calls", tool_result: "result of", reasoning: "reasoning", tool_definition: "tool", file: "file" };
 
-function Part({ part, findings }) {
+// System prompts are long and mostly known: their beginning says which one it is.
+const SHOWN_OF_SYSTEM = 400;
+
+function Part({ part, findings, role }) {
   const here = findings.filter((finding) => (part.findings || []).includes(finding.id));
   const label = LABELS[part.type] || (part.type === "text" ? "" : part.type.replaceAll("_", " "));
   const text = part.text ?? (part.value === undefined ? null : JSON.stringify(part.value, null, 2));
@@ -70,7 +73,7 @@ function Part({ part, findings }) {
   const body =
     text === null
       ? html`<div class="text gone">${part.file ? `${part.file.media_type || "file"} ${bytes(part.file.bytes)}` : "not kept"}</div>`
-      : html`<${Text} text=${text} findings=${here} mono=${isCode} />`;
+      : html`<${Text} text=${text} findings=${here} mono=${isCode} shown=${role === "system" && here.length === 0 ? SHOWN_OF_SYSTEM : SHOWN} />`;
   const head = (label || part.name) && html`<span class="label">${label} ${part.name && html`<code>${visible(part.name)}</code>`}</span>`;
   const folded = part.type === "reasoning" || part.type === "tool_definition";
   const badges = here.map((finding) => html`<span class="found"><${Severity} value=${finding.severity} /> ${finding.finding_type}</span>`);
@@ -83,7 +86,7 @@ export function Message({ message, findings }) {
   const role = message.side === "response" && !message.role ? "assistant" : message.role || "unknown";
   return html`<article class=${`message ${role.toLowerCase().replace(/[^a-z]/g, "")} ${message.side}`}>
     <header><span class="role">${visible(role)}</span>${message.side === "response" ? html` <span class="side">answer</span>` : ""}</header>
-    ${message.parts.map((part) => html`<${Part} part=${part} findings=${findings} />`)}
+    ${message.parts.map((part) => html`<${Part} part=${part} findings=${findings} role=${role} />`)}
   </article>`;
 }
 

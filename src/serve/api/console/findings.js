@@ -23,6 +23,9 @@ const groupOf = {
   detector: ({ finding }) => finding.detector,
 };
 
+/** What came of a prompt is no matter of security: the page Cache has it. */
+const isOfCache = (finding) => finding.detector === "prompt_cache";
+
 /** A YAML string that holds any text: YAML takes JSON's strings. */
 const quoted = (text) => JSON.stringify(text);
 
@@ -36,10 +39,10 @@ export function allowRule({ span, finding }) {
 export function FindingsPage({ params }) {
   const { by = "", group, cursor, ...filters } = params;
   const state = useLoad(
-    (signal) => get("/api/v1/spans", { security_score_min: 1, ...filters, cursor, limit: 200, texts: false, fields: WANTED }, signal),
+    (signal) => get("/api/v1/spans", { ...(filters.finding_type ? {} : { security_score_min: 1 }), ...filters, cursor, limit: 200, texts: false, fields: WANTED }, signal),
     [JSON.stringify(filters), cursor],
   );
-  const found = (state.data ? state.data.data : []).flatMap((span) => (span.security_findings || []).map((finding) => ({ span, finding })));
+  const found = (state.data ? state.data.data : []).flatMap((span) => (span.security_findings || []).filter((finding) => !isOfCache(finding) || filters.finding_type).map((finding) => ({ span, finding })));
   const name = groupOf[by] || groupOf[""];
   const groups = new Map();
   for (const one of found) {

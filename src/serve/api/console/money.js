@@ -1,8 +1,9 @@
 // Money: what was spent, by whom and on what, over time; budgets; what has no price.
 import { html, useEffect, useRef } from "./dom.js";
-import { get } from "./api.js";
+import { get, getText } from "./api.js";
 import { address } from "./route.js";
 import { count, dollars, percent, time, visible, NONE } from "./format.js";
+import { samples } from "./health.js";
 import { Figure, Filters, Status, Table, useLoad } from "./widgets.js";
 
 const RANGES = [["1", "24 hours"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"]];
@@ -14,7 +15,7 @@ const FIELDS = [
 const VALUE = { "": "total_cost_usd", tokens: "total_tokens", calls: "calls" };
 const LINES = 7;
 
-export function Money({ params }) {
+export function Money({ params, me }) {
   const days = Number(params.days || 1);
   const by = params.group_by || "model";
   const field = VALUE[params.what || ""] || VALUE[""];
@@ -60,11 +61,34 @@ export function Money({ params }) {
       <${Chart} range=${state.data} points=${points} names=${rows.slice(0, LINES).map((row) => row.name)} field=${field} label=${name(field)} />
       ${state.data.truncated && html`<p class="notice">There are more groups than the answer holds; the smallest are left out.</p>`}
       <${Table} caption=${`Spent by ${by}`} columns=${columns} rows=${rows} id=${(row) => row.name ?? ""} open=${link ? (row) => (row.name === null ? address("calls") : address("calls", { [link]: row.name })) : undefined} />`}
+    <${Unpriced} me=${me} />
     <${Budgets} state=${budgets} />
   `;
 }
 
 const name = (field) => ({ total_cost_usd: "USD", total_tokens: "tokens", calls: "calls" })[field];
+
+/** Models whose calls count nowhere, where the caller may read the counters. */
+function Unpriced({ me }) {
+  const state = useLoad(async (signal) => (me.role === "admin" ? samples(await getText("/metrics", {}, signal)) : []), [me.role]);
+  const rows = (state.data || []).filter(([name, , value]) => name === "service_unpriced_requests_total" && value > 0);
+  if (rows.length === 0) return null;
+  return html`<section>
+    <h2>Without a price</h2>
+    <p class="lead">Calls of these models cost nothing here and count against no budget. Prices of your own: <code>cost_estimation.custom_models</code>. Counted since the last start.</p>
+    <${Table}
+      caption="Models without a price"
+      rows=${rows}
+      id=${([, labels]) => `${labels.provider} ${labels.model}`}
+      open=${([, labels]) => address("calls", { model: labels.model })}
+      columns=${[
+        { name: "Model", cell: ([, labels]) => visible(labels.model), className: "wide" },
+        { name: "Provider", cell: ([, labels]) => visible(labels.provider), className: "wide" },
+        { name: "Calls", cell: ([, , value]) => count(value), className: "number" },
+      ]}
+    />
+  </section>`;
+}
 
 function Budgets({ state }) {
   if (state.error) {

@@ -4,11 +4,13 @@ import { html, useState } from "./dom.js";
 import { del, get, post, put } from "./api.js";
 import { address } from "./route.js";
 import { count, time, visible, NONE } from "./format.js";
+import { Reports } from "./export.js";
 import { Copy, Severity, Status, Table, useLoad } from "./widgets.js";
 
 const SECTIONS = [
   ["flags", "Flags", "admin"],
   ["alerts", "Alerts", "viewer"],
+  ["reports", "Reports", "viewer"],
   ["tenants", "Tenants", "admin"],
   ["keys", "Keys", "admin"],
   ["audit", "Audit", "admin"],
@@ -19,7 +21,7 @@ const RANK = { viewer: 0, operator: 1, admin: 2 };
 export function Settings({ params, me }) {
   const allowed = SECTIONS.filter(([, , role]) => RANK[me.role] >= RANK[role]);
   const section = allowed.some(([name]) => name === params.section) ? params.section : allowed[0][0];
-  const Page = { flags: Flags, alerts: Alerts, tenants: Tenants, keys: Keys, audit: Audit, config: Config }[section];
+  const Page = { flags: Flags, alerts: Alerts, reports: ReportsOf, tenants: Tenants, keys: Keys, audit: Audit, config: Config }[section];
   return html`
     <div class="head"><h1>Settings</h1></div>
     <nav class="tabs" aria-label="Settings">
@@ -47,6 +49,21 @@ function useChange(reload) {
   return [change, notice];
 }
 
+const ABOUT = {
+  analyzer_guard_a_enabled: "The first guard model of yours looks at prompts.",
+  analyzer_guard_b_enabled: "The second guard model of yours looks at prompts.",
+  analyzer_jailbreak_enabled: "Rules for jailbreaks look at prompts.",
+  analyzer_ml_enabled: "The classifier in the binary looks at prompts and results of tools.",
+  boundary_defense_enabled: "What tools bring is fenced in before it is forwarded.",
+  boundary_defense_shadow_mode: "The same, counted and not done.",
+  cost_caps_enabled: "Budgets and token caps refuse what goes over them.",
+  enforcement_mode: "What becomes of a finding: recorded, flagged to the client, or refused.",
+  llm_advisory_injection_enabled: "A system message tells the model what was found.",
+  llm_judge_enabled: "A model judges what detectors doubt.",
+  operating_point: "Fewer false alarms, or fewer misses.",
+  over_defence: "Milder findings where harmless texts use the words of attacks.",
+  rate_limiting_enabled: "Each tenant has a rate of calls.",
+};
 const CHOICES = { enforcement_mode: ["log", "flag", "block"], operating_point: ["high_precision", "balanced", "high_recall"] };
 
 function Flags({ me }) {
@@ -64,7 +81,7 @@ function Flags({ me }) {
       ${Object.entries(state.data).map(
         ([name, value]) => html`<li>
           <label>
-            <span class="wide">${name}</span>
+            <span class="wide"><code>${name}</code>${ABOUT[name] && html`<span class="about">${ABOUT[name]}</span>`}</span>
             ${!mayChange
               ? html`<strong>${String(value)}</strong>`
               : typeof value === "boolean"
@@ -101,6 +118,8 @@ function Alerts({ me }) {
   return html`<${Status} state=${state} empty=${state.data && rows.length === 0 && "No channel was told anything."} />${notice}
     ${rows.length > 0 && html`<${Table} caption="Alerts, newest first" columns=${columns} rows=${rows} id=${(alert) => alert.id} open=${(alert) => (alert.trace_id ? address("trace", { id: alert.trace_id, span: alert.span_id }) : address("findings", { finding_type: alert.finding_type }))} />`}`;
 }
+
+const ReportsOf = ({ me }) => html`<${Reports} mayAsk=${RANK[me.role] >= RANK.operator} />`;
 
 function Tenants() {
   const state = useLoad((signal) => get("/api/v1/tenants", { limit: 200 }, signal), []);
@@ -153,7 +172,8 @@ function Keys({ me }) {
       <label><span>Tenant</span><input value=${form.tenant_id} onInput=${edit("tenant_id")} placeholder="id, or empty for yours" /></label>
       <button>Create</button>
     </form>
-    ${state.data && html`<${Table} caption="Keys" columns=${columns} rows=${state.data.data} id=${(key) => key.id} />`}`;
+    ${state.data && state.data.data.length === 0 && html`<p class="notice">No key yet. A key lets a program or a person in, with a role and, if you like, limits.</p>`}
+    ${state.data && state.data.data.length > 0 && html`<${Table} caption="Keys" columns=${columns} rows=${state.data.data} id=${(key) => key.id} />`}`;
 }
 
 function Audit() {

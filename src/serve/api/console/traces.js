@@ -5,11 +5,12 @@ import { address } from "./route.js";
 import { count, dollars, duration, time, visible, NONE } from "./format.js";
 import { Copy, Figure, Filters, Pager, Score, Status, StatusCode, Table, useLoad } from "./widgets.js";
 import { Span } from "./calls.js";
+import { PromptState, Xray } from "./cache.js";
 
 /** When each call of a trace ran, and when its answer began; the tries at upstreams below. */
 function Waterfall({ spans, selected, link }) {
   const from = Math.min(...spans.map((span) => Date.parse(span.start_time)));
-  const to = Math.max(...spans.map((span) => Date.parse(span.end_time)), from + 1);
+  const to = Math.max(...spans.map((span) => Date.parse(span.start_time) + span.duration_ms), from + 0.001);
   const place = (ms) => `${Math.max(0, Math.min(100, (100 * ms) / (to - from)))}%`;
   return html`<ol class="waterfall" aria-label="The calls in time">
     ${spans.map((span) => {
@@ -93,7 +94,7 @@ export function Sessions({ params }) {
   `;
 }
 
-const TURNS = "span_id,trace_id,start_time,end_time,duration_ms,time_to_first_token_ms,model,operation_name,status_code,error_type,security_score,total_tokens,prompt_tokens,cached_tokens,estimated_cost_usd,events";
+const TURNS = "span_id,trace_id,start_time,end_time,duration_ms,time_to_first_token_ms,model,operation_name,status_code,error_type,security_score,total_tokens,prompt_tokens,cached_tokens,estimated_cost_usd,events,prompt_cache,provider";
 const TURNS_MAX = 200;
 
 /** One session: its turns oldest first, each showing what is new in it. */
@@ -117,6 +118,7 @@ export function Session({ params }) {
         <${Figure} name="Lasted" value=${duration(Date.parse(turns.at(-1).end_time) - Date.parse(turns[0].start_time))} />
       </dl>
       ${state.data.next_cursor && html`<p class="notice">Only the latest ${TURNS_MAX} turns are shown. <a href=${address("session", { id: params.id, cursor: state.data.next_cursor })}>Older turns</a></p>`}
+      ${turns.some((turn) => turn.prompt_cache) && html`<${Xray} turns=${turns} />`}
       <ol class="turns">
         ${turns.map((turn, at) => html`<${Turn} key=${turn.span_id} turn=${turn} before=${turns[at - 1]} number=${at + 1} open=${turns.length <= 3 || at === turns.length - 1} />`)}
       </ol>`}
@@ -131,6 +133,7 @@ function Turn({ turn, before, number, open }) {
       <${StatusCode} span=${turn} /> <${Score} value=${turn.security_score} />
       <span>${count(turn.total_tokens)} tokens</span>
       <span>${turn.prompt_tokens ? `${Math.round((100 * (turn.cached_tokens || 0)) / turn.prompt_tokens)} % cached` : ""}</span>
+      ${turn.prompt_cache && turn.prompt_cache.state !== "first" && turn.prompt_cache.state !== "kept" && html`<${PromptState} cache=${turn.prompt_cache} />`}
       <span>${dollars(turn.estimated_cost_usd)}</span> <span>${duration(turn.duration_ms)}</span>
     </button>
     ${opened && html`<${TurnBody} id=${turn.span_id} beforeId=${before && before.span_id} />`}
@@ -141,7 +144,7 @@ function TurnBody({ id, beforeId }) {
   const state = useLoad(
     async (signal) => {
       const one = get(`/api/v1/spans/${id}`, {}, signal);
-      const former = beforeId ? get(`/api/v1/spans/${beforeId}`, { fields: "messages" }, signal) : null;
+      const former = beforeId ? get(`/api/v1/spans/${beforeId}`, { fields: "messages,span_id" }, signal) : null;
       return { span: await one, before: former && (await former) };
     },
     [id, beforeId],

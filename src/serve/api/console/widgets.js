@@ -1,7 +1,7 @@
 // Pieces that several pages are made of: loading, tables that the keyboard walks, filters, badges.
 import { html, useCallback, useEffect, useRef, useState } from "./dom.js";
 import { address, go } from "./route.js";
-import { scoreClass, NONE } from "./format.js";
+import { scoreClass, visible, NONE } from "./format.js";
 
 /** Loads something, again whenever `deps` change, and every `every` milliseconds while the page is looked at. */
 export function useLoad(load, deps, every = 0) {
@@ -167,6 +167,11 @@ export function Pager({ page, params, list, shown }) {
     <span>${shown.toLocaleString("en-US")} shown${total}</span>
     ${list.next_cursor && html`<a class="button" rel="next" href=${address(page, { ...rest, cursor: list.next_cursor })}>Older</a>`}
   </nav>`;
+}
+
+/** A sentence in which names stand between backticks. */
+export function Words({ text }) {
+  return text.split("`").map((piece, at) => (at % 2 ? html`<code>${visible(piece)}</code>` : visible(piece)));
 }
 
 /** A number with its name. */

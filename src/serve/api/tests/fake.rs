@@ -329,6 +329,7 @@ pub(super) fn span(tenant_id: TenantId) -> SpanRecord {
         parts: Vec::new(),
         frame: None,
         attributes: weir_storage::record::Attributes::default(),
+        prompt_cache: None,
     }
 }
 

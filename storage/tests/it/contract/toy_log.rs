@@ -10,7 +10,7 @@ use weir_storage::audit::AuditEvent;
 use weir_storage::query::{Facets, Page, Paged, SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord, TraceRecord};
 use weir_storage::stats::Stats;
-use weir_storage::usage::{Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
+use weir_storage::usage::{PromptSums, Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
 use weir_storage::{Cursor, Fate, Inserted, NotTaken, NotWritten, ReadError, SpanBatch, SpanLog};
 
 #[derive(Default)]
@@ -211,6 +211,7 @@ impl SpanLog for ToyLog {
                     total_tokens: 0,
                     total_cost_usd: 0.0,
                     security_score: None,
+                    prompt_cache: PromptSums::default(),
                 });
                 sessions.len() - 1
             });
