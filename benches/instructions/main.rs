@@ -293,5 +293,6 @@ fn span(number: usize) -> SpanRecord {
         parts: Vec::new(),
         frame: None,
         attributes: Default::default(),
+        prompt_cache: None,
     }
 }

@@ -112,6 +112,7 @@ pub(crate) enum AlertChange {
     Finish { alert: AlertRecord, done: StepDone },
     Sustain { key: AlertKey, by: Claimant },
     Release { key: AlertKey, owner: uuid::Uuid, at: Timestamp },
+    Redeliver { tenant: TenantId, id: uuid::Uuid, by: AuditEvent },
     Acknowledge { tenant: TenantId, id: uuid::Uuid, by: AuditEvent },
 }
 

@@ -567,6 +567,13 @@ pub trait AlertBook: Send + Sync + 'static {
     /// [`NotWritten`].
     fn acknowledge_alert(&self, tenant: TenantId, id: Uuid, by: AuditEvent) -> Result<Option<AlertRecord>, NotWritten>;
 
+    /// Has the channel of an alert told of it once more, now: of the findings it has not heard of, of the last one where there are none.
+    /// `by` is in the audit log by the same commit. `None` when the tenant has no such alert; what is over is not told again.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn redeliver_alert(&self, tenant: TenantId, id: Uuid, by: AuditEvent) -> Result<Option<AlertRecord>, NotWritten>;
+
     /// Alerts, newest first.
     ///
     /// # Errors

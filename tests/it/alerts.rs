@@ -71,6 +71,25 @@ fn a_channel_hears_once_and_then_how_many_more_there_were() {
 }
 
 #[test]
+fn an_alert_is_told_once_more_when_somebody_asks() {
+    let (provider, receiver) = (provider(), Upstream::always(OK));
+    let alerts = format!("alerts: {{enabled: true, channels: [{}]}}", channel(&receiver));
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).unlimited().with(&alerts).start();
+    attack(&gateway, 1);
+    let alert = eventually("the alert is on record", || listed(&gateway, "webhook_1"));
+    assert_eq!(told(&receiver).len(), 1);
+    let path = format!("/api/v1/alerts/{}/redeliver", alert["id"].as_str().unwrap());
+    assert_eq!(call(gateway.addr, Call::post(&path, "").bytes()).status, 202);
+    let all = eventually("it is told again", || Some(told(&receiver)).filter(|all| all.len() == 2));
+    assert_eq!((&all[1]["summary"], &all[1]["count"]), (&Value::Bool(true), &Value::from(1)));
+    eventually("nothing is left to tell", || listed(&gateway, "webhook_1").filter(|alert| alert["suppressed"] == 0));
+    let lines = gateway.json("/api/v1/audit")["data"].clone();
+    assert!(lines.as_array().unwrap().iter().any(|line| line["action"] == "alert.redeliver"), "{lines:#}");
+    let nobody = Call::post(&format!("/api/v1/alerts/{NOBODY}/redeliver"), "");
+    assert_eq!(call(gateway.addr, nobody.bytes()).status, 404);
+}
+
+#[test]
 fn a_first_alert_outlives_a_receiver_that_fails_and_a_kill() {
     let (provider, bad) = (provider(), Upstream::always(BUSY));
     let good = Upstream::always(OK);

@@ -38,14 +38,24 @@ pub(super) async fn list(api: Api, ask: Ask) -> Answer {
 }
 
 pub(super) async fn acknowledge(api: Api, ask: Ask) -> Answer {
-    let id: Uuid = ask.id("alert_id")?;
-    let (tenant, actor, book) = (ask.tenant()?, ask.caller()?.actor().into_owned(), book(&api)?);
-    let by = AuditEvent {
-        tenant: Some(tenant),
-        actor,
-        action: "alert.ack".to_owned(),
+    let (tenant, id, book) = (ask.tenant()?, ask.id("alert_id")?, book(&api)?);
+    let by = event(&ask, "alert.ack", id)?;
+    api.write(move |_| Ok((StatusCode::OK, found("alert", book.acknowledge_alert(tenant, id, by)?)?))).await
+}
+
+/// Has its channel told once more.
+pub(super) async fn redeliver(api: Api, ask: Ask) -> Answer {
+    let (tenant, id, book) = (ask.tenant()?, ask.id("alert_id")?, book(&api)?);
+    let by = event(&ask, "alert.redeliver", id)?;
+    api.write(move |_| Ok((StatusCode::ACCEPTED, found("alert", book.redeliver_alert(tenant, id, by)?)?))).await
+}
+
+fn event(ask: &Ask, action: &str, id: Uuid) -> Result<AuditEvent, ErrorAnswer> {
+    Ok(AuditEvent {
+        tenant: Some(ask.tenant()?),
+        actor: ask.caller()?.actor().into_owned(),
+        action: action.to_owned(),
         target: Some(id.to_string()),
         detail: BTreeMap::new(),
-    };
-    api.write(move |_| Ok((StatusCode::OK, found("alert", book.acknowledge_alert(tenant, id, by)?)?))).await
+    })
 }

@@ -169,6 +169,9 @@ fn records() -> Vec<Route> {
                 "Says that somebody knows: neither this alert nor another one of its type in the tenant goes to a further channel",
             )
             .answers::<AlertRecord>(200, "The alert, acknowledged now or before, or resolved"),
+        Route::post("/api/v1/alerts/{alert_id}/redeliver", OPERATOR, alerts::redeliver)
+            .says("Records", "redeliver_alert", "Has the alert's channel told of it once more, now, whatever its cooldown")
+            .answers::<AlertRecord>(202, "The alert; what is over is not told again"),
         Route::get("/api/v1/sessions", VIEWER, sessions::list)
             .says("Records", "list_sessions", "Sessions in the order in which they were first seen, newest first")
             .query(query::SESSIONS)

@@ -115,6 +115,7 @@ impl Tx<'_> {
             AlertChange::Finish { alert, done } => self.finish_step(alert, done)?.into(),
             AlertChange::Sustain { key, by } => self.sustain_alert(key, by)?.into(),
             AlertChange::Release { key, owner, at } => self.release_alert(key, *owner, *at)?.into(),
+            AlertChange::Redeliver { tenant, id, by } => self.redeliver_alert(*tenant, *id, by)?.map(Box::new).into(),
             AlertChange::Acknowledge { tenant, id, by } => {
                 self.acknowledge_alert(*tenant, *id, by)?.map(Box::new).into()
             }
@@ -414,6 +415,23 @@ impl Tx<'_> {
         let now_us = Timestamp::now().micros();
         self.conn.prepare_cached(sql)?.execute((tenant, &alert.finding_type, now_us, &by.actor))?;
         self.audit(by)?;
+        Ok(one(self.conn, tenant_id, tenant, id)?)
+    }
+
+    fn redeliver_alert(
+        &mut self,
+        tenant_id: TenantId,
+        id: Uuid,
+        by: &AuditEvent,
+    ) -> Result<Option<AlertRecord>, WriteError> {
+        let Some(tenant) = find_tenant(self.conn, tenant_id)? else { return Ok(None) };
+        // As if its cooldown had ended with at least one finding that its channel has not heard of.
+        let sql = "UPDATE alerts SET suppressed = max(suppressed, 1), quiet_us = ?3 \
+            WHERE tenant = ?1 AND alert_id = ?2 AND state <> 'resolved'";
+        let values = (tenant, id.as_bytes().as_slice(), Timestamp::now().micros());
+        if self.conn.prepare_cached(sql)?.execute(values)? > 0 {
+            self.audit(by)?;
+        }
         Ok(one(self.conn, tenant_id, tenant, id)?)
     }
 

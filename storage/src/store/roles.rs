@@ -418,6 +418,11 @@ impl AlertBook for Store {
         Ok(alert.map(|alert| *alert))
     }
 
+    fn redeliver_alert(&self, tenant: TenantId, id: Uuid, by: AuditEvent) -> Result<Option<AlertRecord>, NotWritten> {
+        let alert: Option<Box<AlertRecord>> = self.alert(AlertChange::Redeliver { tenant, id, by })?;
+        Ok(alert.map(|alert| *alert))
+    }
+
     fn list_alerts(&self, tenant: TenantId, filter: &AlertFilter, page: Page) -> Result<Paged<AlertRecord>, ReadError> {
         self.reads().list_alerts(tenant, filter, page.within_bounds())
     }

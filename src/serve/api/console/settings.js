@@ -114,6 +114,13 @@ function Alerts({ me }) {
           ? html`<button class="small" onClick=${() => change(() => post(`/api/v1/alerts/${alert.id}/ack`), "Acknowledged: it goes to no further channel.")}>Acknowledge</button>`
           : "",
     },
+    {
+      name: "",
+      cell: (alert) =>
+        alert.state !== "resolved" && RANK[me.role] >= RANK.operator
+          ? html`<button class="small" onClick=${() => change(() => post(`/api/v1/alerts/${alert.id}/redeliver`), `${alert.channel} is told once more; "Told" says when it has accepted that.`)}>Tell again</button>`
+          : "",
+    },
   ];
   return html`<${Status} state=${state} empty=${state.data && rows.length === 0 && "No channel was told anything."} />${notice}
     ${rows.length > 0 && html`<${Table} caption="Alerts, newest first" columns=${columns} rows=${rows} id=${(alert) => alert.id} open=${(alert) => (alert.trace_id ? address("trace", { id: alert.trace_id, span: alert.span_id }) : address("findings", { finding_type: alert.finding_type }))} />`}`;
