@@ -113,6 +113,7 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
                 "objects",
                 "offences",
                 "pause",
+                "prompt_cache",
                 "query",
                 "record",
                 "retention",
@@ -123,7 +124,7 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
                 "usage",
                 "verdicts",
             ],
-            &["alerts", "cursor", "encode", "error", "messages", "observer", "reports"],
+            &["alerts", "cursor", "encode", "error", "messages", "observer", "prompt", "reports"],
             // What is asked of a store, and what waits for its thread.
             &["change", "order", "queue", "roles"],
             &["engine"],

@@ -25,6 +25,7 @@ mod offences;
 mod order;
 mod pause;
 pub mod prompt;
+pub mod prompt_cache;
 pub mod query;
 mod queue;
 mod reader;

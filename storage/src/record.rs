@@ -12,7 +12,7 @@ use weir_config::vocab::frame::Frame;
 use weir_config::vocab::part::PartRecord;
 use weir_config::vocab::{Finding, SpanId, TenantId, Timestamp, TraceId};
 
-use crate::prompt::PromptCache;
+use crate::prompt_cache::PromptCache;
 
 pub use crate::attributes::{Attributes, NoRoom};
 

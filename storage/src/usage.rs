@@ -63,12 +63,12 @@ pub struct SessionFilter {
     /// Exact client of a call.
     pub client: Option<String>,
     /// What came of its prompts.
-    pub prompt_cache: Option<PromptFault>,
+    pub prompt_cache: Option<CacheMiss>,
 }
 
 /// What may be wrong with the prompts of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PromptFault {
+pub enum CacheMiss {
     /// One parted from the one before.
     Broken,
     /// One was not read from the provider's cache although it could have been.
@@ -77,10 +77,10 @@ pub enum PromptFault {
 
 impl PromptSums {
     /// Whether a call has this fault.
-    pub const fn has(&self, fault: PromptFault) -> bool {
+    pub const fn has(&self, fault: CacheMiss) -> bool {
         match fault {
-            PromptFault::Broken => self.broken_calls > 0,
-            PromptFault::Unused => self.unused_calls > 0,
+            CacheMiss::Broken => self.broken_calls > 0,
+            CacheMiss::Unused => self.unused_calls > 0,
         }
     }
 }

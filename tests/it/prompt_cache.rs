@@ -167,7 +167,7 @@ impl Dice {
 fn composed(dice: &mut Dice) -> Prompt {
     let tools = (0..3 + dice.below(8)).map(|at| (format!("tool_{at}"), dice.text(40))).collect();
     let system = format!("You are careful. Today is 2026-11-27. {}", dice.text(200));
-    let turns = (0..3 + 2 * dice.below(4)).map(|at| (at % 2 == 0, dice.text(120 + dice.below(200)))).collect();
+    let turns = (0..5 + 2 * dice.below(3)).map(|at| (at % 2 == 0, dice.text(120 + dice.below(200)))).collect();
     Prompt { model: "gpt-4o", tools, system, turns, choice: "auto", marked: 0 }
 }
 

@@ -10,7 +10,7 @@ use axum::extract::Query;
 use http::Uri;
 use weir_config::vocab::Timestamp;
 use weir_storage::query::{Facets, Page, SpanFilter, TraceFilter};
-use weir_storage::usage::{PromptFault, SessionFilter};
+use weir_storage::usage::{CacheMiss, SessionFilter};
 
 use super::error::ErrorAnswer;
 
@@ -193,7 +193,7 @@ pub(super) const SESSIONS: &[Parameter] = &[
     CLIENT,
     parameter(
         "prompt_cache",
-        Kind::Word(PROMPT_FAULTS),
+        Kind::Word(CACHE_MISSES),
         "Sessions with a call whose prompt parted from the one before (`broken`), or of whose prompt the provider read nothing from its \
          cache although it could have (`unused`).",
     ),
@@ -203,7 +203,7 @@ pub(super) const SESSIONS: &[Parameter] = &[
     CURSOR,
 ];
 /// What may be wrong with the prompts of a session.
-pub(super) const PROMPT_FAULTS: &[&str] = &["broken", "unused"];
+pub(super) const CACHE_MISSES: &[&str] = &["broken", "unused"];
 /// What a series may be split by.
 pub(super) const SPLITS: &[&str] = &["tenant", "agent", "model", "session", "client"];
 /// The buckets of a series.
@@ -300,8 +300,8 @@ pub(super) fn span_filter(parameters: &Parameters) -> Result<SpanFilter, ErrorAn
 pub(super) fn session_filter(parameters: &Parameters) -> Result<SessionFilter, ErrorAnswer> {
     let (start_time, end_time) = parameters.times()?;
     let (agent_id, client) = (parameters.text("agent_id")?, parameters.text("client")?);
-    let fault = parameters.word("prompt_cache", PROMPT_FAULTS)?;
-    let prompt_cache = fault.map(|fault| if fault == "broken" { PromptFault::Broken } else { PromptFault::Unused });
+    let fault = parameters.word("prompt_cache", CACHE_MISSES)?;
+    let prompt_cache = fault.map(|fault| if fault == "broken" { CacheMiss::Broken } else { CacheMiss::Unused });
     Ok(SessionFilter { start_time, end_time, agent_id, client, prompt_cache })
 }
 

@@ -10,7 +10,7 @@ use weir_config::vocab::{ByteSpan, Finding, Severity, SpanId, Timestamp};
 use super::bytes::{Packer, Unpacker};
 use super::layout::{self, Laid, Layout};
 use super::{Columns, Damaged};
-use crate::prompt::PromptCache;
+use crate::prompt_cache::PromptCache;
 use crate::record::{AgentAction, Attributes, SpanEvent, SpanRecord};
 
 const STREAMING: u8 = 1;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::outline::{Draft, MARKED_BYTES, Outline, Segment};
 use super::place::place;
-use super::record::{BrokeAt, Change, SegmentKind};
+use crate::prompt_cache::{BrokeAt, Change, SegmentKind, Stands};
 
 /// How two prompts go together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,10 +179,10 @@ fn says(broke: &BrokeAt) -> String {
         said.push_str(&format!(" at byte {byte}"));
     }
     let stands = broke.stands.map(|stands| match stands {
-        super::Stands::Date => "a date",
-        super::Stands::Time => "a time of day",
-        super::Stands::Id => "an id",
-        super::Stands::Number => "a number",
+        Stands::Date => "a date",
+        Stands::Time => "a time of day",
+        Stands::Id => "an id",
+        Stands::Number => "a number",
     });
     if let Some(stands) = stands {
         said.push_str(&format!(", where {stands} stands"));

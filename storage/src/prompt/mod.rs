@@ -5,7 +5,6 @@
 //! without the prompts they were made of; the span of the later one says in words where they part.
 //!
 //! ```text
-//! record    what a span keeps of the comparison
 //! skeleton  the JSON around the texts, in pieces: members, elements, what is left out
 //! outline   segments: settings, tools, system, messages, each with a hash and marks of its stretches
 //! compare   how much is equal from the beginning, and what came there instead
@@ -15,11 +14,10 @@
 mod compare;
 mod outline;
 mod place;
-mod record;
 mod skeleton;
 #[cfg(test)]
 mod tests;
 
+pub use crate::prompt_cache::{BrokeAt, Change, PromptCache, PromptState, ProviderUse, SegmentKind, Stands};
 pub use compare::{Comparison, Divergence, compare};
 pub use outline::{Draft, Outline, Segment};
-pub use record::{BrokeAt, Change, PromptCache, PromptState, ProviderUse, SegmentKind, Stands};

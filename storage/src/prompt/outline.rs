@@ -6,8 +6,8 @@ use std::ops::Range;
 use weir_config::vocab::frame::{Frame, TEXT};
 use weir_config::vocab::part::{PartForm, PartKind, PartRecord, PartSide};
 
-use super::record::SegmentKind;
 use super::skeleton::{Cursor, Piece, Skeleton, Stretch, asks_for_cache};
+use crate::prompt_cache::SegmentKind;
 use crate::record::SpanRecord;
 
 /// Bytes of a segment that one mark stands for.

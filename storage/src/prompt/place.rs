@@ -1,8 +1,8 @@
 //! From an offset into what is compared of a segment to a path in its JSON, and what kind of text stands there.
 
 use super::outline::MARKED_BYTES;
-use super::record::Stands;
 use super::skeleton::{Piece, Skeleton};
+use crate::prompt_cache::Stands;
 
 /// Where an offset leads.
 #[derive(Debug, Default, PartialEq, Eq)]

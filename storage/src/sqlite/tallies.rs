@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use rusqlite::Connection;
 
 use super::facets::Columns;
-use crate::prompt::{PromptState, ProviderUse};
+use crate::prompt_cache::{PromptState, ProviderUse};
 use crate::record::SpanRecord;
 
 /// Bits of `start_us` below a slice's number, finest level first.

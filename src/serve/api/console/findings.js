@@ -73,6 +73,7 @@ export function FindingsPage({ params }) {
       </div>
       <div>
         ${group && html`<h2>${visible(group)}</h2>`}
+        ${group && html`<${Replay} type=${shown[0] && shown[0].finding.finding_type} />`}
         <${Table}
           caption="Findings, newest first"
           columns=${COLUMNS}
@@ -84,6 +85,14 @@ export function FindingsPage({ params }) {
       </div>
     </div>`}
   `;
+}
+
+/** What a changed rule would make of all that is on record: looked at again by the command line, beside the gateway. */
+function Replay({ type }) {
+  const command = `weir replay --config new.yaml --finding ${type} --list`;
+  return html`<p class="notice">
+    Before you change a rule: put the line into the rules of a copy of your settings, and see what it would make of what is on record. <code>${command}</code> <${Copy} text=${command} />
+  </p>`;
 }
 
 const COLUMNS = [
