@@ -35,6 +35,16 @@ function characters(text, { start, end }) {
   return [decoder.decode(whole.subarray(0, start)).length, decoder.decode(whole.subarray(0, end)).length];
 }
 
+// Browsers lay a word out anew for each line that it is broken into: a long one takes the square of its length, unless it says where it
+// may be broken.
+const WORD = 200;
+
+/** A text whose long words may be broken, as pieces. */
+function breakable(text) {
+  if (!/\S{400}/.test(text)) return [text];
+  return text.split(new RegExp(`(\\S{${WORD}})`)).flatMap((piece) => (piece.length >= WORD ? [piece, html`<wbr />`] : [piece]));
+}
+
 export function Text({ text, findings = [], mono, shown = SHOWN }) {
   const [limit, setLimit] = useState(shown);
   const cut = text.length > limit ? text.slice(0, limit) : text;
@@ -42,15 +52,15 @@ export function Text({ text, findings = [], mono, shown = SHOWN }) {
   let at = 0;
   for (const [start, end, finding] of marks(text, findings)) {
     if (start >= cut.length) break;
-    pieces.push(visible(cut.slice(at, start)));
+    pieces.push(...breakable(visible(cut.slice(at, start))));
     pieces.push(
       html`<mark class=${finding.severity.toLowerCase()} title=${`${finding.finding_type}, ${finding.severity}: ${finding.description}`}
-        >${visible(cut.slice(start, end))}</mark
+        >${breakable(visible(cut.slice(start, end)))}</mark
       >`,
     );
     at = Math.min(end, cut.length);
   }
-  pieces.push(visible(cut.slice(at)));
+  pieces.push(...breakable(visible(cut.slice(at))));
   return html`<div class=${`text ${mono ? "mono" : ""}`} dir="auto">
     ${pieces}${text.length > limit &&
     html`<span class="cut">
