@@ -13,7 +13,7 @@ fn reporting() -> Upstream {
             let number = |name: &str| request.header(name).and_then(|text| text.parse::<u64>().ok());
             let (prompt, cached) =
                 (number("x-test-prompt").unwrap_or(request.body.len() as u64 / 4), number("x-test-cached"));
-            let body = answer(&request.target, prompt, cached).to_string();
+            let body = answer(&request.path, prompt, cached).to_string();
             let head =
                 format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
             peer.say(head + &body);
@@ -167,7 +167,11 @@ impl Dice {
 fn composed(dice: &mut Dice) -> Prompt {
     let tools = (0..3 + dice.below(8)).map(|at| (format!("tool_{at}"), dice.text(40))).collect();
     let system = format!("You are careful. Today is 2026-11-27. {}", dice.text(200));
-    let turns = (0..5 + 2 * dice.below(3)).map(|at| (at % 2 == 0, dice.text(120 + dice.below(200)))).collect();
+    let mut turns = Vec::new();
+    for at in 0..5 + 2 * dice.below(3) {
+        let words = 120 + dice.below(200);
+        turns.push((at % 2 == 0, dice.text(words)));
+    }
     Prompt { model: "gpt-4o", tools, system, turns, choice: "auto", marked: 0 }
 }
 
