@@ -15,7 +15,7 @@ use super::tell::Teller;
 use crate::feed::{Failure, jittered};
 
 /// How often the record is looked at without word of a change: another process may have made one.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Waits between attempts.
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);

@@ -1,3 +1,5 @@
+//! What stands where prompts part, by examples.
+
 use super::place::stands;
 use super::*;
 
