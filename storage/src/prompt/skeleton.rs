@@ -96,7 +96,7 @@ impl<'a> Cursor<'a> {
                 break;
             }
         }
-        (self.at > start).then(|| Stretch { json: start..self.at, texts: first..self.texts })
+        (self.at > start).then_some(Stretch { json: start..self.at, texts: first..self.texts })
     }
 
     /// The members of the object that begins here, each with its key in quotes; a key that is a text has its mark.
