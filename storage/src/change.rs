@@ -13,7 +13,7 @@ use crate::queue::Held;
 use crate::record::{AgentAction, SpanRecord};
 use crate::reports::ReportRecord;
 use crate::spend::SpendRow;
-use crate::tenants::{KeyRecord, NewTenant, SealedKey, TenantChange, TenantRecord};
+use crate::tenants::{KeyRecord, NewTenant, SealedKey, TenantChange, TenantRecord, TenantUpdate};
 use crate::verdicts::LateFinding;
 
 /// A change. The same commit writes the caller named `by` to the audit log.
@@ -233,6 +233,8 @@ answers! {
     Span(Option<SpanId>),
     /// A tenant as it is now.
     Tenant(Option<TenantRecord>),
+    /// What came of a change of a tenant.
+    Updated(TenantUpdate),
     /// What a token is derived from.
     Token(Option<i64>),
     /// How many reports of the tenant waited before this one; `None` when there is no such tenant.

@@ -26,6 +26,7 @@ use crate::spend::SpendRow;
 use crate::stats::Stats;
 use crate::tenants::{
     CredentialChanges, Credentials, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord,
+    TenantUpdate,
 };
 use crate::usage::{Series, SeriesQuery, SessionFilter, SessionRecord};
 use crate::verdicts::{JudgeVerdict, LateFinding};
@@ -264,12 +265,7 @@ pub trait Registry: AuditLog {
     ///
     /// # Errors
     /// [`NotWritten`].
-    fn update_tenant(
-        &self,
-        id: TenantId,
-        change: TenantChange,
-        by: AuditEvent,
-    ) -> Result<Option<TenantRecord>, NotWritten>;
+    fn update_tenant(&self, id: TenantId, change: TenantChange, by: AuditEvent) -> Result<TenantUpdate, NotWritten>;
 
     /// Deletes a tenant with everything it has; false when there is none of this id. None of it can be found when this
     /// returns, what takes time to remove is removed soon after. The audit log stays.
@@ -502,6 +498,12 @@ pub trait VerdictBook: Send + Sync + 'static {
 
 /// What channels of alerts were told, and what they are still to be told. It holds for every process that shares the store.
 pub trait AlertBook: Send + Sync + 'static {
+    /// What a tenant is called; `None` where nobody has named it.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn tenant_name(&self, tenant: TenantId) -> Result<Option<String>, ReadError>;
+
     /// Counts what is within the cooldown of its channel, and says what is not; one answer for each, in their order. A finding that
     /// was counted before is not counted again.
     ///

@@ -45,6 +45,19 @@ pub struct TenantChange {
     pub plan: Option<Option<String>>,
     /// The new config, whole.
     pub config: Option<Map<String, Value>>,
+    /// The config that this change was made of: where another one stands there now, nothing is changed.
+    pub based_on: Option<Map<String, Value>>,
+}
+
+/// What came of a change of a tenant.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TenantUpdate {
+    /// It was made: the tenant as it is now.
+    Made(TenantRecord),
+    /// There is no such tenant.
+    Unknown,
+    /// Its config is not the one the change was made of any more: another process has changed it.
+    Outdated,
 }
 
 /// An API key, as lists show it.

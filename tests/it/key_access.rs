@@ -84,8 +84,14 @@ on_both_drivers! {
         assert_eq!(put(&gateway, &id, &mini).0, 404, "it is revoked");
         let events = gateway.admin(Call::get("/api/v1/audit?limit=100").field("X-Service-Tenant-ID", &tenant)).json();
         let of_key = |event: &&Value| event["action"] == "key.update" && event["target"] == id.as_str();
-        // Made with it, ten times there and back, once more, and taken out.
-        assert_eq!(events["data"].as_array().unwrap().iter().filter(of_key).count(), 1 + 20 + 1 + 1);
+        // Made with it, ten times there and back, and once more.
+        let lines = events["data"].as_array().unwrap();
+        assert_eq!(lines.iter().filter(of_key).count(), 1 + 20 + 1);
+        // What its end takes out of the tenant's `config` is a change of the tenant: nothing changes a key that is revoked.
+        let (last, before) = (&lines[0], &lines[1]);
+        assert_eq!((&before["action"], &before["target"]), (&json!("key.revoke"), &json!(id)), "{lines:?}");
+        assert_eq!((&last["action"], &last["target"]), (&json!("tenant.update"), &json!(tenant)), "{lines:?}");
+        assert_eq!(last["detail"]["changed"], format!("config.access.keys.{id}"));
     }
 
     fn no_spelling_of_a_path_hides_its_model_from_the_limits_of_a_key(driver) {

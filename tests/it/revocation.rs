@@ -223,6 +223,45 @@ fn a_hundred_revocations_of_two_gateways_on_one_file_hold_in_both() {
     }
 }
 
+/// Each gateway says in turn what its own keys may use, both at the same moment: all of it stands in the end.
+#[test]
+fn what_two_gateways_change_of_a_tenant_at_once_is_all_there() {
+    const KEYS: usize = 12;
+    let upstream = Upstream::always(OK);
+    let folder = tempfile::TempDir::new().unwrap();
+    let database = folder.path().join("weir.db");
+    let pair = [on(&database, &upstream), on(&database, &upstream)];
+    let tenant = pair[0].tenant("Acme");
+    let keys: Vec<_> = (0..2 * KEYS).map(|at| pair[at % 2].key(&tenant, "operator")).collect();
+    for (_, key) in &keys {
+        for gateway in &pair {
+            eventually("both let it in", || (by_key(gateway, key) == 200).then_some(()));
+        }
+    }
+    let access = json!({"allowed_models": ["mini"]});
+    std::thread::scope(|scope| {
+        for (own, gateway) in pair.iter().enumerate() {
+            let (keys, access) = (&keys, &access);
+            scope.spawn(move || {
+                for (id, _) in keys.iter().skip(own).step_by(2) {
+                    let body = json!({ "access": access });
+                    let answer = gateway.admin(Call::put(&format!("/api/v1/auth/keys/{id}"), &body));
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                }
+            });
+        }
+    });
+    let stands = pair[0].admin(Call::get(&format!("/api/v1/tenants/{tenant}"))).json();
+    let of_keys = stands["config"]["access"]["keys"].as_object().unwrap();
+    let missing: Vec<_> = keys.iter().filter(|(id, _)| of_keys.get(id.as_str()) != Some(&access)).collect();
+    assert!(missing.is_empty(), "{} of {} changes are lost", missing.len(), keys.len());
+    for (_, key) in &keys {
+        for gateway in &pair {
+            eventually("both hold it to that", || (by_key(gateway, key) == 403).then_some(()));
+        }
+    }
+}
+
 /// The status of a call, of which nothing else is awaited.
 fn begins(gateway: &Gateway, credential: &str) -> String {
     let mut client = Client::connect(gateway.addr);

@@ -50,11 +50,10 @@ impl Identities {
         access: Option<Map<String, Value>>,
         event: AuditEvent,
     ) -> Result<bool, IdentityError> {
-        let Some(record) = self.store.tenant(tenant)? else { return Ok(false) };
-        let config = with_key(record.config, id, access).ok_or(IdentityError::AccessUnreadable)?;
-        let change = TenantChange { config: Some(config), ..TenantChange::default() };
-        let updated = self.store.update_tenant(tenant, change, event)?;
-        updated.iter().for_each(|tenant| self.take_over_access(tenant));
+        let updated = self.change_tenant(tenant, |former| {
+            let config = with_key(former.config.clone(), id, access.clone()).ok_or(IdentityError::AccessUnreadable)?;
+            Ok((TenantChange { config: Some(config), ..TenantChange::default() }, event.clone()))
+        })?;
         Ok(updated.is_some())
     }
 
@@ -67,7 +66,11 @@ impl Identities {
         if !matches!(is_named, Ok(true)) {
             return;
         }
-        if let Err(error) = self.write_key_access(tenant, id, None, event(by, "key.update", Some(tenant), id, [])) {
+        // It is the tenant's `config` that changes: a key that is revoked is not changed any more.
+        let detail = [("changed", format!("config.access.keys.{id}")), ("because", "the key was revoked".to_owned())];
+        if let Err(error) =
+            self.write_key_access(tenant, id, None, event(by, "tenant.update", Some(tenant), tenant, detail))
+        {
             tracing::warn!(%error, key = %id, "what a revoked key was limited to stays in its tenant's `config`");
         }
     }

@@ -27,7 +27,7 @@ use serde_json::{Map, Value};
 use weir_config::vocab::{KeyId, Role, Secret, TenantId, Timestamp};
 use weir_storage::audit::AuditEvent;
 use weir_storage::query::{Page, Paged};
-use weir_storage::tenants::{KeyRecord, NewTenant, TenantChange, TenantRecord};
+use weir_storage::tenants::{KeyRecord, NewTenant, TenantChange, TenantRecord, TenantUpdate};
 use weir_storage::{NotWritten, ReadError, Registry};
 
 use self::pending::{Denial, Pending};
@@ -41,6 +41,9 @@ use crate::redaction::KEY_PREFIX;
 
 /// Characters of a key that are kept to recognise it by.
 const SHOWN_CHARACTERS: usize = 12;
+
+/// How often a change of a tenant is made anew because another process was faster.
+const CHANGES_MAX: usize = 16;
 
 /// Credentials of unknown holders that the log names one by one.
 const LISTED_MAX: usize = 20;
@@ -100,6 +103,9 @@ pub enum IdentityError {
     /// What a tenant may use cannot be read, so no part of it can be changed alone.
     #[error("`access` in the tenant's `config` cannot be read; correct it first (PUT /api/v1/tenants/{{id}})")]
     AccessUnreadable,
+    /// Other processes changed the tenant again and again.
+    #[error("other gateways change this tenant at this moment, again and again; ask again")]
+    ChangedMeanwhile,
     /// The caller's key is limited, and what it asks for would hold more than the key itself.
     #[error(
         "a key that is limited (`access.keys.<id>` in its tenant's `config`) neither reads nor makes or changes credentials or \
@@ -260,7 +266,7 @@ impl Identities {
         &self,
         by: &Caller,
         id: TenantId,
-        mut change: TenantChange,
+        change: TenantChange,
     ) -> Result<Option<TenantRecord>, IdentityError> {
         let _one_at_a_time = self.updating.lock();
         let _shared = self.changing.read();
@@ -269,20 +275,43 @@ impl Identities {
             return Ok(None);
         }
         self.refuse_unknown_keys(id, change.config.as_ref())?;
-        let Some(former) = self.store.tenant(id)? else { return Ok(None) };
-        change.config = change.config.map(|config| tenant_change::merged(&former.config, config));
-        let mut event = event(by, "tenant.update", Some(id), id, []);
-        for (name, paths) in [
-            ("changed", tenant_change::changes(&former, &change)),
-            ("limits_lifted_of_keys", tenant_change::lifted(&former, &change)),
-        ] {
-            if !paths.is_empty() {
-                event.detail.insert(name.to_owned(), paths);
+        self.change_tenant(id, |former| {
+            let mut change = change.clone();
+            change.config = change.config.map(|config| tenant_change::merged(&former.config, config));
+            let mut event = event(by, "tenant.update", Some(id), id, []);
+            for (name, paths) in [
+                ("changed", tenant_change::changes(former, &change)),
+                ("limits_lifted_of_keys", tenant_change::lifted(former, &change)),
+            ] {
+                if !paths.is_empty() {
+                    event.detail.insert(name.to_owned(), paths);
+                }
+            }
+            Ok((change, event))
+        })
+    }
+
+    /// Makes the change that `make` makes of a tenant as it is, once more where another process has changed the tenant meanwhile: no
+    /// change of either is lost. `None` when there is none of this id. The caller holds `updating`.
+    fn change_tenant(
+        &self,
+        id: TenantId,
+        make: impl Fn(&TenantRecord) -> Result<(TenantChange, AuditEvent), IdentityError>,
+    ) -> Result<Option<TenantRecord>, IdentityError> {
+        for _ in 0..CHANGES_MAX {
+            let Some(former) = self.store.tenant(id)? else { return Ok(None) };
+            let (change, event) = make(&former)?;
+            let change = TenantChange { based_on: change.config.is_some().then_some(former.config), ..change };
+            match self.store.update_tenant(id, change, event)? {
+                TenantUpdate::Made(tenant) => {
+                    self.take_over_access(&tenant);
+                    return Ok(Some(tenant));
+                }
+                TenantUpdate::Unknown => return Ok(None),
+                TenantUpdate::Outdated => {}
             }
         }
-        let updated = self.store.update_tenant(id, change, event)?;
-        updated.iter().for_each(|tenant| self.take_over_access(tenant));
-        Ok(updated)
+        Err(IdentityError::ChangedMeanwhile)
     }
 
     /// Holds requests to what a tenant's record says. What was stored before `access` had a meaning is not obeyed by halves: what

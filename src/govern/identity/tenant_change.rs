@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(lifted(&former, &change), "k");
         let all = with(json!({"region": "eu"}));
         assert_eq!(lifted(&former, &all), "k, l");
-        let renamed = TenantChange { name: Some("b".into()), plan: Some(Some("p".into())), config: None };
+        let renamed = TenantChange { name: Some("b".into()), plan: Some(Some("p".into())), ..TenantChange::default() };
         assert_eq!((changes(&former, &renamed).as_str(), lifted(&former, &renamed).as_str()), ("name, plan", ""));
     }
 }

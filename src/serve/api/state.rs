@@ -381,7 +381,9 @@ impl From<IdentityError> for ErrorAnswer {
             IdentityError::CallerGone => return Self::unauthenticated(),
             IdentityError::LimitedKey => return Self::limited_key(error.to_string()),
             IdentityError::UnknownKey(_) => return Self::invalid(error.to_string()),
-            IdentityError::AccessUnreadable => return Self::conflict(error.to_string()),
+            IdentityError::AccessUnreadable | IdentityError::ChangedMeanwhile => {
+                return Self::conflict(error.to_string());
+            }
             IdentityError::NotRead(read) => return read.clone().into(),
             IdentityError::NotWritten(_) => Self::storage_unavailable(),
             IdentityError::KeyFile(_) | IdentityError::NoRandom | IdentityError::NoCipher => Self::internal(),

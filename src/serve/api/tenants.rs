@@ -100,7 +100,7 @@ pub(super) async fn update(api: Api, ask: Ask) -> Answer {
     let name = body.name.map(|name| usable_name("name", name)).transpose()?;
     let plan = body.plan.map(|plan| plan.map(|plan| usable_name("plan", plan)).transpose()).transpose()?;
     body.config.as_ref().map_or(Ok(None), Access::read).map_err(ErrorAnswer::invalid)?;
-    let change = TenantChange { name, plan, config: body.config };
+    let change = TenantChange { name, plan, config: body.config, based_on: None };
     api.change(move |identities| ok(&identities.update_tenant(&caller, id, change)?.ok_or_else(unknown)?)).await
 }
 

@@ -18,7 +18,7 @@ use crate::change::TokenWanted;
 use crate::error::ReadError;
 use crate::error::WriteError;
 use crate::query::{Page, Paged, Place};
-use crate::tenants::{NewTenant, TenantChange, TenantRecord};
+use crate::tenants::{NewTenant, TenantChange, TenantRecord, TenantUpdate};
 
 /// Integers that a row of `tenant_blocks` counts.
 const BLOCK_BITS: u32 = 9;
@@ -91,14 +91,17 @@ impl Tx<'_> {
         Ok(one(self.conn, new.id)?)
     }
 
-    /// Changes a tenant; `None` when there is none of this id.
+    /// Changes a tenant, unless its config is not the one that the change was made of.
     pub(super) fn update_tenant(
         &mut self,
         id: TenantId,
         change: &TenantChange,
         by: &AuditEvent,
-    ) -> Result<Option<TenantRecord>, WriteError> {
-        let Some(former) = one(self.conn, id)? else { return Ok(None) };
+    ) -> Result<TenantUpdate, WriteError> {
+        let Some(former) = one(self.conn, id)? else { return Ok(TenantUpdate::Unknown) };
+        if change.based_on.as_ref().is_some_and(|config| *config != former.config) {
+            return Ok(TenantUpdate::Outdated);
+        }
         let name = change.name.clone().unwrap_or(former.name);
         let plan = change.plan.clone().unwrap_or(former.plan);
         let config = Value::Object(change.config.clone().unwrap_or(former.config)).to_string();
@@ -106,7 +109,7 @@ impl Tx<'_> {
         let now_us = Timestamp::now().micros();
         self.conn.prepare_cached(sql)?.execute((id.as_bytes(), name, plan, config, now_us))?;
         self.audit(by)?;
-        Ok(one(self.conn, id)?)
+        Ok(one(self.conn, id)?.map_or(TenantUpdate::Unknown, TenantUpdate::Made))
     }
 
     /// Deletes a tenant with everything it has; false when there is none of this id.
@@ -190,6 +193,14 @@ impl Reads<'_> {
     /// One tenant.
     pub(crate) fn tenant(&self, id: TenantId) -> Result<Option<TenantRecord>, ReadError> {
         self.ask("read_tenant", |conn| Ok(one(conn, id)?))
+    }
+
+    /// The name somebody has given it.
+    pub(crate) fn tenant_name(&self, id: TenantId) -> Result<Option<String>, ReadError> {
+        self.ask("read_tenant", |conn| {
+            let mut statement = conn.prepare_cached("SELECT name FROM tenants WHERE uuid = ?1")?;
+            Ok(statement.query_row([id.as_bytes()], |row| row.get::<_, Option<String>>(0)).optional()?.flatten())
+        })
     }
 
     /// The number a tenant's token is derived from; `Some(None)` when none has been issued, `None` when there is no such

@@ -28,6 +28,7 @@ use crate::sqlite::Reads;
 use crate::stats::Stats;
 use crate::tenants::{
     CredentialChanges, Credentials, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord,
+    TenantUpdate,
 };
 use crate::usage::{Series, SeriesQuery, SessionFilter, SessionRecord};
 use crate::verdicts::{JudgeVerdict, LateFinding};
@@ -202,12 +203,7 @@ impl Registry for Store {
         self.reads().tenant(id)
     }
 
-    fn update_tenant(
-        &self,
-        id: TenantId,
-        change: TenantChange,
-        by: AuditEvent,
-    ) -> Result<Option<TenantRecord>, NotWritten> {
+    fn update_tenant(&self, id: TenantId, change: TenantChange, by: AuditEvent) -> Result<TenantUpdate, NotWritten> {
         self.write(Change::UpdateTenant { id, change, by })
     }
 
@@ -376,6 +372,10 @@ impl Store {
 }
 
 impl AlertBook for Store {
+    fn tenant_name(&self, tenant: TenantId) -> Result<Option<String>, ReadError> {
+        self.reads().tenant_name(tenant)
+    }
+
     fn count_alerts(&self, sightings: Vec<Sighting>, now: Timestamp) -> Result<Vec<Heard>, NotWritten> {
         if sightings.is_empty() { Ok(Vec::new()) } else { self.alert(AlertChange::Count { sightings, now }) }
     }

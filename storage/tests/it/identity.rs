@@ -9,7 +9,7 @@ use weir_storage::audit::AuditEvent;
 use weir_storage::query::{Page, Paged, SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
 use weir_storage::reports::ReportType;
-use weir_storage::tenants::{ActiveKey, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange};
+use weir_storage::tenants::{ActiveKey, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantUpdate};
 use weir_storage::{AuditLog as _, Registry as _, ReportBook as _, SpanLog as _, SpendBook as _};
 use weir_storage::{ReadError, SpendRow, Store};
 
@@ -92,14 +92,20 @@ fn a_tenant_is_created_listed_changed_and_found() {
         assert_eq!(listed.total, 2);
         assert_eq!(listed.data.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["Second", "First"]);
         assert_eq!(store.list_tenants(page(1, 1)).unwrap().data[0].name, "First");
-        let change = TenantChange { name: Some("Renamed".to_owned()), plan: Some(None), config: None };
-        let changed = store.update_tenant(tenant(1), change, event("tenant.update", None)).unwrap().unwrap();
+        let change = TenantChange { name: Some("Renamed".to_owned()), plan: Some(None), ..TenantChange::default() };
+        let TenantUpdate::Made(changed) = store.update_tenant(tenant(1), change, event("tenant.update", None)).unwrap()
+        else {
+            panic!("it is there")
+        };
         assert_eq!((changed.name.as_str(), changed.plan.as_deref()), ("Renamed", None));
         assert_eq!(changed.config["region"], "eu");
         assert!(changed.updated_at >= changed.created_at);
         assert_eq!(store.tenant(tenant(1)).unwrap(), Some(changed));
         assert_eq!(store.tenant(tenant(3)).unwrap(), None);
-        assert_eq!(store.update_tenant(tenant(3), TenantChange::default(), event("x", None)).unwrap(), None);
+        assert_eq!(
+            store.update_tenant(tenant(3), TenantChange::default(), event("x", None)).unwrap(),
+            TenantUpdate::Unknown
+        );
         assert_eq!(store.list_audit(None, page(10, 0)).unwrap().total, 3, "what did nothing leaves no line");
     });
 }

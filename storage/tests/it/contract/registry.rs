@@ -1,10 +1,10 @@
 //! The contract of [`Registry`], and of the audit log with it.
 
-use serde_json::Map;
+use serde_json::{Map, Value};
 use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
 use weir_storage::Registry;
 use weir_storage::audit::AuditEvent;
-use weir_storage::tenants::{KeyRecord, NewTenant, TenantChange};
+use weir_storage::tenants::{KeyRecord, NewTenant, TenantChange, TenantUpdate};
 
 use super::checks;
 use crate::ledger::event;
@@ -13,6 +13,7 @@ use crate::support::{page, tenant};
 checks! { dyn Registry:
     tenants_come_change_and_go,
     keys_let_in_until_they_are_revoked,
+    changes_of_identities_are_told_by_tenant_to_who_follows_them,
     a_token_is_issued_once_and_replaced,
     every_change_is_in_the_audit_log_by_the_same_commit,
 }
@@ -42,10 +43,21 @@ fn tenants_come_change_and_go(registry: &dyn Registry) {
     assert_eq!((listed.data.iter().map(|one| one.name.as_str()).collect(), listed.total), (vec!["Two", "One"], 2));
     let change = TenantChange { plan: Some(Some("gold".to_owned())), ..TenantChange::default() };
     let by = |action| event(action, Some(tenant(1)));
-    let changed = registry.update_tenant(tenant(1), change.clone(), by("tenant.update")).unwrap().unwrap();
+    let TenantUpdate::Made(changed) = registry.update_tenant(tenant(1), change.clone(), by("tenant.update")).unwrap()
+    else {
+        panic!("it is there")
+    };
     assert_eq!((changed.name.as_str(), changed.plan.as_deref()), ("One", Some("gold")));
     assert_eq!(registry.tenant(tenant(1)).unwrap(), Some(changed));
-    assert_eq!(registry.update_tenant(tenant(9), change, by("tenant.update")).unwrap(), None);
+    assert_eq!(registry.update_tenant(tenant(9), change, by("tenant.update")).unwrap(), TenantUpdate::Unknown);
+    let lines = registry.identity_changes(u64::MAX).unwrap().upto;
+    let outdated = TenantChange {
+        config: Some(Map::new()),
+        based_on: Some(Map::from_iter([("other".to_owned(), Value::Null)])),
+        ..TenantChange::default()
+    };
+    assert_eq!(registry.update_tenant(tenant(1), outdated, by("tenant.update")).unwrap(), TenantUpdate::Outdated);
+    assert_eq!(registry.identity_changes(u64::MAX).unwrap().upto, lines, "what was not changed is in no line");
     assert!(registry.delete_tenant(tenant(1), by("tenant.delete")).unwrap());
     assert!(!registry.delete_tenant(tenant(1), by("tenant.delete")).unwrap());
     assert_eq!(registry.tenant(tenant(1)).unwrap(), None);
@@ -72,6 +84,27 @@ fn keys_let_in_until_they_are_revoked(registry: &dyn Registry) {
     assert_eq!(listed.data[1].last_used_at, Some(Timestamp::from_micros(9)));
     registry.delete_tenant(tenant(1), event("tenant.delete", Some(tenant(1)))).unwrap();
     assert_eq!(registry.load_credentials(None).unwrap().keys, []);
+}
+
+fn changes_of_identities_are_told_by_tenant_to_who_follows_them(registry: &dyn Registry) {
+    create(registry, tenant(1), "One");
+    create(registry, tenant(2), "Two");
+    let begun = registry.identity_changes(u64::MAX).unwrap();
+    assert_eq!((begun.upto, begun.tenants.len()), (2, 0));
+    assert_eq!(registry.identity_changes(2).unwrap(), begun, "nothing has happened since");
+    registry.audit(AuditEvent { actor: "me".to_owned(), ..event("config.reload", Some(tenant(2))) }).unwrap();
+    assert_eq!(registry.identity_changes(2).unwrap().tenants, [], "no identity was changed");
+    let id = KeyId::fresh();
+    registry.create_key(key(id, tenant(1)), [4; 32], event("key.create", Some(tenant(1)))).unwrap();
+    registry.revoke_key(id, event("key.revoke", None)).unwrap();
+    registry.issue_token(tenant(2), 5, false, event("token.issue", Some(tenant(2))), None).unwrap();
+    let since = registry.identity_changes(3).unwrap();
+    assert_eq!((since.upto, since.tenants.len()), (6, 2));
+    assert!(since.tenants.contains(&tenant(1)) && since.tenants.contains(&tenant(2)));
+    let of_two = registry.load_credentials(Some(tenant(2))).unwrap();
+    assert_eq!((of_two.keys.len(), of_two.tokens), (0, vec![(tenant(2), 5)]));
+    assert_eq!(registry.load_credentials(Some(tenant(9))).unwrap().tokens, []);
+    assert_eq!(registry.provider_keys(Some(tenant(1))).unwrap(), []);
 }
 
 fn a_token_is_issued_once_and_replaced(registry: &dyn Registry) {
