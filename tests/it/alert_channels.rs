@@ -139,7 +139,7 @@ fn mail_goes_to_a_real_server_over_tls_and_what_was_found_cannot_steer_it() {
     let names = mail["names"].to_string();
     assert!(!names.contains("Bcc") && names.contains("Message-ID"), "{names}");
     let (subject, text) = (mail["subject"].as_str().unwrap(), mail["text"].as_str().unwrap());
-    assert!(subject.starts_with("[Weir] ") && subject.contains(" in tenant "), "{subject}");
+    assert!(subject.starts_with("[Weir] ") && subject.contains(" in the default tenant"), "{subject}");
     assert!(text.contains("/ack") && !text.lines().any(|line| line.starts_with("Bcc")), "{text}");
     for (channel, why) in [("email_2", "refused"), ("email_3", "refused"), ("email_4", "failed")] {
         eventually(why, || (outcome(&gateway, channel, why) >= 1.0).then_some(()));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::value::{flag, int, one_of, optional_secret, parsed, text};
+use super::value::{flag, int, one_of, optional_secret, optional_text, parsed, text};
 use super::{Field, Kind, Literal, Setting, Unfit, set};
 use crate::settings::{AlertChannel, AlertKind};
 use crate::vocab::{Severity, SharedSecret};
@@ -80,6 +80,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Send an alert that nobody has acknowledged (POST /api/v1/alerts/{id}/ack) within escalate_after_seconds (600) to the \
          channel with the next higher min_severity, once.",
         set!(alerts.escalate_after_seconds, escalation),
+    ),
+    Setting::built(
+        "alerts.console_url",
+        Kind::Origin,
+        Literal::Null,
+        "Where people reach this gateway with a browser: messages link to the call in the console there (`server.ui`). Ours.",
+        set!(alerts.console_url, optional_text),
     ),
 ];
 

@@ -22,6 +22,8 @@ pub struct Alerts {
     pub channels: Vec<AlertChannel>,
     /// `escalation.escalate_after_seconds`: when an alert that nobody has acknowledged goes to the next channel; `None` is never.
     pub escalate_after_seconds: Option<u64>,
+    /// `console_url` (ours): origin of the console that messages link to.
+    pub console_url: Option<String>,
 }
 
 /// One of `alerts.channels[]`.
@@ -76,6 +78,7 @@ impl Default for Alerts {
             cooldown_seconds: 300,
             channels: Vec::new(),
             escalate_after_seconds: None,
+            console_url: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use weir_config::settings::{ActionRouter, AlertChannel, AlertKind, MailUrl, Rout
 use weir_config::vocab::{Finding, Severity, Timestamp};
 use weir_storage::record::SpanRecord;
 
+use super::book::Book;
 use super::cooldown::Cooldowns;
 use super::mail;
 use super::message::Notice;
@@ -74,12 +75,24 @@ impl Source for Tallies {
     }
 }
 
+/// What all channels have in common.
+#[derive(Clone)]
+pub(super) struct With {
+    pub(super) client: Client,
+    pub(super) book: Arc<Book>,
+    pub(super) console: Option<String>,
+}
+
 /// A channel and the way to it.
 pub(super) struct Channel {
     settings: AlertChannel,
     /// Where its rules alert.
     router: Option<Arc<ActionRouter>>,
     client: Client,
+    /// Which knows what tenants are called.
+    book: Arc<Book>,
+    /// Origin of the console.
+    console: Option<String>,
     /// Of the type that sends mail.
     mail: Option<MailUrl>,
     /// Its type and its place in the settings, from 1: what it is called in metrics, in the record and in the log.
@@ -93,7 +106,8 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn new(index: usize, settings: AlertChannel, router: Option<Arc<ActionRouter>>, client: Client) -> Self {
+    pub(super) fn new(index: usize, settings: AlertChannel, router: Option<Arc<ActionRouter>>, with: With) -> Self {
+        let With { client, book, console } = with;
         let label = format!("{}_{}", settings.kind.as_str(), index + 1);
         // Its form was checked with the settings.
         let mail = settings.url.as_ref().filter(|_| settings.kind == AlertKind::Email);
@@ -102,6 +116,8 @@ impl Channel {
             settings,
             router,
             client,
+            book,
+            console,
             mail,
             label,
             tally: Tally::default(),
@@ -146,6 +162,8 @@ impl Channel {
 
     /// Sends `notice`; done when the receiver has accepted it.
     pub(super) async fn send(&self, notice: &Notice) -> Result<(), Failure> {
+        let name = self.book.name_of(notice.tenant()).await;
+        let notice = &notice.addressed(name, self.console.as_deref());
         if let Some(to) = &self.mail {
             let late = |_| Err(Failure::Later { reason: format!("{} takes too long", to.host), after: None });
             return tokio::time::timeout(LIMITS.total, mail::send(&self.client, to, notice)).await.unwrap_or_else(late);

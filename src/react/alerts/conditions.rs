@@ -120,7 +120,7 @@ impl ChannelConditions {
         let is_held = teller.book.ask(move |book| book.sustain_alert(key, by)).await.is_ok();
         let told = match if is_held { teller.count(vec![seen]).await } else { Err(vec![seen]) } {
             Ok(mut due) => match due.pop() {
-                Some(due) => teller.tell(due).await?,
+                Some(due) => teller.tell(vec![due]).await?,
                 // It was told before a restart, or by another process.
                 None => Told::Kept,
             },

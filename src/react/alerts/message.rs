@@ -44,7 +44,15 @@ pub(super) struct Notice {
     finding_type: String,
     severity: Severity,
     score: u8,
-    tenant: String,
+    tenant: TenantId,
+    /// Where the finding stands among those of its call.
+    nth: usize,
+    /// What it is called, where somebody has named it.
+    tenant_name: Option<String>,
+    /// The call's page in the console.
+    link: Option<String>,
+    /// What was found in the same call besides: types and severities.
+    also: Vec<(String, Severity)>,
     trace: Option<String>,
     span: Option<String>,
     timestamp: String,
@@ -141,7 +149,11 @@ impl Notice {
             finding_type: cut(finding_type, NAME_CHARACTERS),
             severity,
             score: 0,
-            tenant: tenant.to_string(),
+            tenant,
+            nth: 0,
+            tenant_name: None,
+            link: None,
+            also: Vec::new(),
             trace: None,
             span: None,
             timestamp: Timestamp::now().to_string(),
@@ -158,27 +170,73 @@ impl Notice {
         &self.id
     }
 
+    pub(super) fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+
+    /// The same about the finding at this place of its call.
+    pub(super) fn nth(mut self, place: usize) -> Self {
+        self.nth = place;
+        self
+    }
+
+    /// Where its finding stands among those of the call.
+    pub(super) const fn place(&self) -> usize {
+        self.nth
+    }
+
+    /// The same message, which tells of another one's findings, too.
+    pub(super) fn with(mut self, other: &Self) -> Self {
+        self.also.push((other.finding_type.clone(), other.severity));
+        self.findings.extend(other.findings.iter().cloned());
+        self
+    }
+
+    /// The same with the tenant's name, and a link into the console at `origin`.
+    pub(super) fn addressed(&self, name: Option<String>, origin: Option<&str>) -> Self {
+        let page = |origin: &str| Some(format!("{origin}/ui/trace?id={}", self.trace.as_ref()?));
+        Self { tenant_name: name.map(|name| cut(&name, NAME_CHARACTERS)), link: origin.and_then(page), ..self.clone() }
+    }
+
+    /// The tenant, for people.
+    fn whose(&self) -> String {
+        match &self.tenant_name {
+            Some(name) => format!("tenant {name}"),
+            None if self.tenant == TenantId::DEFAULT => "the default tenant".to_owned(),
+            None => format!("tenant {}", self.tenant),
+        }
+    }
+
+    /// The types it tells of.
+    fn types(&self) -> String {
+        let also = self.also.iter().map(|(finding_type, _)| finding_type.as_str());
+        std::iter::once(self.finding_type.as_str()).chain(also).collect::<Vec<_>>().join(", ")
+    }
+
     /// Whether it opens something that has to be closed again.
     pub(super) fn is_test(&self) -> bool {
         self.kind == Kind::Test
     }
 
     fn headline(&self) -> String {
-        let Self { severity, finding_type, tenant, count, .. } = self;
+        let Self { severity, count, .. } = self;
+        let (types, whose) = (self.types(), self.whose());
         match (&self.kind, count) {
-            (Kind::Raised, 1) => format!("{severity}: {finding_type} in tenant {tenant}"),
-            (Kind::Raised, count) => format!("{severity}: {count} times {finding_type} in tenant {tenant}"),
+            (Kind::Raised, 1) => format!("{severity}: {types} in {whose}"),
+            (Kind::Raised, count) => format!("{severity}: {count} times {types} in {whose}"),
             (Kind::Summary(since), count) => {
-                format!("{severity}: and {count} more {finding_type} in tenant {tenant} since {}", minute(*since))
+                format!("{severity}: and {count} more {types} in {whose} since {}", minute(*since))
             }
-            (Kind::Escalated(_), _) => format!("{severity}, not acknowledged: {finding_type} in tenant {tenant}"),
-            (Kind::Resolved, _) => format!("Resolved: {finding_type} in tenant {tenant}"),
+            (Kind::Escalated(_), _) => format!("{severity}, not acknowledged: {types} in {whose}"),
+            (Kind::Resolved, _) => format!("Resolved: {types} in {whose}"),
             (Kind::Test, _) => "Test of a channel of alerts: nothing was found".to_owned(),
         }
     }
 
     /// Names and values, each on a line of its own: what every form for people has.
     fn lines(&self) -> Vec<(&'static str, String)> {
+        let also: Vec<String> = self.also.iter().map(|(name, severity)| format!("{name} ({severity})")).collect();
+        let also = also.join(", ");
         let mut lines = Vec::new();
         let mut line = |name, value: Option<&str>| lines.extend(value.map(|value| (name, value.to_owned())));
         let filled = |text| Some(text).filter(|text: &&str| !text.is_empty());
@@ -186,6 +244,7 @@ impl Notice {
             line("Told before", Some(channel));
         }
         line("Score", (self.score > 0).then(|| self.score.to_string()).as_deref());
+        line("Also found", filled(&also));
         line("Trace", self.trace.as_deref());
         line("Provider", self.provider.as_deref().and_then(filled));
         line("Model", self.model.as_deref());
@@ -193,6 +252,7 @@ impl Notice {
         line("About", filled(&self.description));
         line("Evidence", filled(&self.evidence));
         line("Alert", self.alert.map(|id| id.to_string()).as_deref());
+        line("Tenant", self.tenant_name.as_ref().map(|_| self.tenant.to_string()).as_deref());
         lines
     }
 
@@ -217,6 +277,9 @@ impl Notice {
             "trace_id": self.trace,
             "span_id": self.span,
             "tenant_id": self.tenant,
+            "tenant_name": self.tenant_name,
+            "also": self.also.iter().map(|(finding_type, _)| finding_type).collect::<Vec<_>>(),
+            "link": self.link,
             "timestamp": self.timestamp,
             "provider": self.provider,
             "model": self.model,
@@ -241,6 +304,10 @@ impl Notice {
         let mut blocks = vec![json!({
             "type": "header", "text": {"type": "plain_text", "text": headline, "emoji": false},
         })];
+        if let Some(link) = &self.link {
+            // Of the settings and an id: nothing in it is a stranger's.
+            section.push_str(&format!("<{link}|Open the call in the console>\n"));
+        }
         if !section.is_empty() {
             blocks.push(json!({
                 "type": "section", "text": {"type": "mrkdwn", "text": section, "verbatim": true},
@@ -259,6 +326,8 @@ impl Notice {
         if self.kind == Kind::Resolved {
             return json!({"routing_key": routing_key, "event_action": "resolve", "dedup_key": dedup_key});
         }
+        let links: Vec<Value> =
+            self.link.iter().map(|link| json!({"href": link, "text": "The call in the console"})).collect();
         let severity = match self.severity {
             Severity::Critical => "critical",
             Severity::High => "error",
@@ -270,6 +339,7 @@ impl Notice {
             "event_action": "trigger",
             "dedup_key": dedup_key,
             "client": "Weir",
+            "links": links,
             "payload": {
                 "summary": cut(&visible(&self.headline()), 1_024),
                 "source": "weir",
@@ -280,6 +350,8 @@ impl Notice {
                 "class": self.finding_type,
                 "custom_details": {
                     "alert_id": self.alert,
+                    "also": self.also.iter().map(|(finding_type, _)| finding_type).collect::<Vec<_>>(),
+                    "tenant_name": self.tenant_name,
                     "trace_id": self.trace,
                     "span_id": self.span,
                     "security_score": self.score,
@@ -310,6 +382,9 @@ impl Notice {
             text.push_str(&format!("{name}: {}\r\n", visible(&value)));
         }
         text.push_str(&format!("Time: {}\r\n", self.timestamp));
+        if let Some(link) = &self.link {
+            text.push_str(&format!("In the console: {link}\r\n"));
+        }
         if let Some(alert) = self.alert.filter(|_| self.kind != Kind::Resolved) {
             text.push_str(&format!("\r\nAcknowledge it with POST /api/v1/alerts/{alert}/ack\r\n"));
         }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariants: a channel hears of a tenant's findings of one type once, then not again for the cooldown, which begins when
-//! the channel has *accepted* the message; then it is told how many there were meanwhile. All that lies in the store, so it outlives
+//! the channel has *accepted* the message, one for all types that were found in the same call; then it is told how many there were meanwhile. All that lies in the store, so it outlives
 //! the process and holds for several. A batch counts as taken only when all its messages were accepted, so a first alert outlives a
 //! crash and may come twice. What waits for a channel waits in the store: in memory there is one batch and a few messages for each.
 //! Knows how a channel is addressed, and nothing of who found what.
@@ -39,7 +39,7 @@ use weir_storage::AlertBook;
 use crate::feed::{Batch, Consumer, Failure, Feed};
 use crate::meter::Registry;
 use book::Book;
-use channel::{Channel, Tallies};
+use channel::{Channel, Tallies, With};
 pub use conditions::{Condition, Conditions};
 use tell::Teller;
 pub use trial::{Trial, reach_channels, try_channels};
@@ -76,9 +76,10 @@ pub struct Channels {
 pub fn add(feed: &mut Feed, settings: &AlertSettings, router: &ActionRouter, registry: &Registry) -> Channels {
     let router = router.may(RouterAction::Alert).then(|| Arc::new(router.clone()));
     let effective = settings.effective();
-    let make = |(index, channel)| Arc::new(Channel::new(index, channel, router.clone(), feed.client()));
-    let channels: Vec<Arc<Channel>> = effective.iter().cloned().enumerate().map(make).collect();
     let book = Arc::new(Book::new());
+    let with = With { client: feed.client(), book: Arc::clone(&book), console: settings.console_url.clone() };
+    let make = |(index, channel)| Arc::new(Channel::new(index, channel, router.clone(), with.clone()));
+    let channels: Vec<Arc<Channel>> = effective.iter().cloned().enumerate().map(make).collect();
     let mut tellers = Vec::new();
     for (place, channel) in channels.iter().enumerate() {
         let next = |place: &usize| AlertSettings::next_higher(&effective, *place);
@@ -147,8 +148,8 @@ impl Alerts {
     async fn hear(&self, seen: Vec<seen::Seen>) -> Result<(), Failure> {
         match self.teller.count(seen).await {
             Ok(due) => {
-                for seen in due {
-                    self.teller.tell(seen).await?;
+                for of_one_call in seen::by_call(due) {
+                    self.teller.tell(of_one_call).await?;
                 }
             }
             Err(all) => {

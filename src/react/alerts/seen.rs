@@ -1,5 +1,6 @@
 //! What a channel is to hear of the spans of a batch: findings of one tenant and type together.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -36,11 +37,11 @@ pub(super) fn look(label: &str, wants: impl Fn(&SpanRecord, &Finding) -> bool, b
     let oldest = Timestamp::now().micros() - i64::try_from(TOO_OLD.as_micros()).unwrap_or(i64::MAX);
     let (mut seen, mut expired) = (BTreeMap::new(), 0);
     for &span in batch.spans {
-        for finding in span.security_findings.iter().filter(|finding| wants(span, finding)) {
+        for (nth, finding) in span.security_findings.iter().enumerate().filter(|(_, finding)| wants(span, finding)) {
             if span.end_time.micros() < oldest {
                 expired += 1;
             } else {
-                take_in(&mut seen, label, span, finding);
+                take_in(&mut seen, label, span, (nth, finding));
             }
         }
     }
@@ -48,7 +49,27 @@ pub(super) fn look(label: &str, wants: impl Fn(&SpanRecord, &Finding) -> bool, b
     (seen.into_values().collect(), expired)
 }
 
-fn take_in(seen: &mut BTreeMap<AlertKey, Seen>, label: &str, span: &SpanRecord, finding: &Finding) {
+/// What is told together: of several types, those that were first seen in the same call, the worst first, then in the order they were found.
+pub(super) fn by_call(due: Vec<Seen>) -> Vec<Vec<Seen>> {
+    let mut groups: Vec<Vec<Seen>> = Vec::new();
+    for seen in due {
+        let place = seen.sighting.place;
+        let same = |group: &&mut Vec<Seen>| {
+            let first = group.first().map(|first| (first.sighting.key.tenant, first.sighting.place));
+            place.is_some() && first == Some((seen.sighting.key.tenant, place))
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(seen),
+            None => groups.push(vec![seen]),
+        }
+    }
+    groups.iter_mut().for_each(|group| {
+        group.sort_by_key(|seen| (Reverse(seen.sighting.severity), seen.notice.as_ref().map(Notice::place)))
+    });
+    groups
+}
+
+fn take_in(seen: &mut BTreeMap<AlertKey, Seen>, label: &str, span: &SpanRecord, (nth, finding): (usize, &Finding)) {
     let finding_type = cut(&finding.finding_type, TYPE_CHARACTERS);
     let key = AlertKey { tenant: span.tenant_id, channel: label.to_owned(), finding_type };
     let Seen { sighting, notice } = seen.entry(key).or_insert_with_key(|key| Seen {
@@ -74,7 +95,7 @@ fn take_in(seen: &mut BTreeMap<AlertKey, Seen>, label: &str, span: &SpanRecord, 
         return;
     }
     if notice.is_none() {
-        *notice = Some(Notice::of(span, finding));
+        *notice = Some(Notice::of(span, finding).nth(nth));
         (sighting.place, sighting.first_at) = (Some((span.trace_id, span.span_id)), span.end_time);
     }
     sighting.findings.push(finding.id);

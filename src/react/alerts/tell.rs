@@ -39,6 +39,20 @@ pub(super) enum Told {
     Not,
 }
 
+/// Findings of one type that this process may tell of.
+struct Granted {
+    sighting: Sighting,
+    notice: Notice,
+    id: Uuid,
+}
+
+/// What came of asking to tell.
+enum Claimed {
+    Granted(Granted),
+    /// Nothing is to be sent any more.
+    Settled(Told),
+}
+
 impl Teller {
     /// Has the record count what the channel was told of; what is left it is to be told.
     ///
@@ -70,44 +84,90 @@ impl Teller {
         Ok(left)
     }
 
-    /// Tells the channel of what it has not been told of.
+    /// Tells the channel, in one message, of what it has not been told of: findings of one call, each type with a record of its own.
     ///
     /// # Errors
     /// Where it may be told later.
-    pub(super) async fn tell(&self, seen: Seen) -> Result<Told, Failure> {
+    pub(super) async fn tell(&self, of_one_call: Vec<Seen>) -> Result<Told, Failure> {
+        let (mut claimed, mut told, mut later) = (Vec::new(), Told::Not, None);
+        for seen in of_one_call {
+            match self.claim(seen).await {
+                Ok(Claimed::Granted(granted)) => claimed.push(granted),
+                Ok(Claimed::Settled(outcome)) => told = outcome,
+                // What is this process's to send is sent first.
+                Err(failure) => later = Some(failure),
+            }
+        }
+        if !claimed.is_empty() {
+            told = self.tell_claimed(claimed).await?;
+        }
+        later.map_or(Ok(told), Err)
+    }
+
+    /// Makes it this process's to tell of findings of one type.
+    async fn claim(&self, seen: Seen) -> Result<Claimed, Failure> {
         let Seen { sighting, notice } = seen;
-        let Some(mut notice) = notice else { return Ok(Told::Not) };
+        let Some(mut notice) = notice else { return Ok(Claimed::Settled(Told::Not)) };
         let many = sighting.findings.len() as u64;
         if self.is_quiet(&sighting) {
-            return Ok(Told::Not);
+            return Ok(Claimed::Settled(Told::Not));
         }
         if self.cooldown.is_zero() {
             notice.count = many;
         }
         let (asked, by) = (sighting.clone(), self.book.claimant());
-        let id = match self.book.ask(move |book| book.claim_alert(asked, by)).await {
-            Ok(Claim::Granted(open)) => open.unwrap_or_else(Uuid::new_v4),
+        match self.book.ask(move |book| book.claim_alert(asked, by)).await {
+            Ok(Claim::Granted(open)) => {
+                let id = open.unwrap_or_else(Uuid::new_v4);
+                notice.alert = Some(id);
+                Ok(Claimed::Granted(Granted { sighting, notice, id }))
+            }
             Ok(Claim::Counted(count)) => {
                 self.channel.tally.suppressed.add(count);
-                return Ok(Told::Kept);
+                Ok(Claimed::Settled(Told::Kept))
             }
             Ok(Claim::Held(end)) => {
                 let reason = "another process is about to tell the channel".to_owned();
-                return Err(Failure::Later { reason, after: Some(until(end)) });
+                Err(Failure::Later { reason, after: Some(until(end)) })
             }
             Ok(Claim::NoRoom) => {
                 self.channel.tally.no_room.add(many);
-                return Ok(Told::Not);
+                Ok(Claimed::Settled(Told::Not))
             }
-            Ok(Claim::Unknown) | Err(_) => return self.tell_unkept(sighting, notice).await,
-        };
-        notice.alert = Some(id);
-        let told = notice.count;
-        if let Err(failure) = self.channel.send(&notice).await {
-            self.end_claim(&sighting.key).await;
-            return self.failed(failure, sighting.key, many);
+            Ok(Claim::Unknown) | Err(_) => self.tell_unkept(sighting, notice).await.map(Claimed::Settled),
         }
-        self.sent(many - told);
+    }
+
+    async fn tell_claimed(&self, claimed: Vec<Granted>) -> Result<Told, Failure> {
+        let mut notices = claimed.iter().map(|granted| &granted.notice);
+        let Some(first) = notices.next().cloned() else { return Ok(Told::Not) };
+        let notice = notices.fold(first, Notice::with);
+        if let Err(failure) = self.channel.send(&notice).await {
+            let mut outcome = Ok(Told::Not);
+            for Granted { sighting, .. } in claimed {
+                self.end_claim(&sighting.key).await;
+                outcome = self.failed(failure.clone(), sighting.key, sighting.findings.len() as u64);
+            }
+            return outcome;
+        }
+        self.channel.tally.sent.add(1);
+        let mut told = Told::Kept;
+        for (place, granted) in claimed.into_iter().enumerate() {
+            // One escalation for one message.
+            let escalates = self.escalate_after.filter(|_| place == 0);
+            if !self.accepted(granted, escalates).await {
+                told = Told::Unkept;
+            }
+        }
+        self.channel.news.notify_one();
+        Ok(told)
+    }
+
+    /// Writes down that the channel knows; false where only memory could.
+    async fn accepted(&self, granted: Granted, escalate_after: Option<Duration>) -> bool {
+        let Granted { sighting, notice, id } = granted;
+        let told = notice.count;
+        self.channel.tally.suppressed.add((sighting.findings.len() as u64).saturating_sub(told));
         let at = Timestamp::now();
         let (key, missed) = (sighting.key.clone(), Missed::after(&sighting, told));
         let accepted = Accepted {
@@ -116,24 +176,17 @@ impl Teller {
             told,
             at,
             quiet_until: later(at, self.cooldown),
-            escalates_at: self.escalate_after.map(|after| later(at, after)),
+            escalates_at: escalate_after.map(|after| later(at, after)),
         };
-        match self.book.ask(move |book| book.accept_alert(accepted)).await {
-            Ok(_) => {
-                self.channel.news.notify_one();
-                Ok(Told::Kept)
-            }
-            Err(error) => {
-                let channel = &self.channel.label;
-                tracing::warn!(
-                    channel,
-                    error,
-                    "an alert was sent and could not be written down; it may be sent again after a restart"
-                );
-                self.channel.unkept.begin(key, missed, Instant::now(), self.cooldown);
-                Ok(Told::Unkept)
-            }
-        }
+        let Err(error) = self.book.ask(move |book| book.accept_alert(accepted)).await else { return true };
+        let channel = &self.channel.label;
+        tracing::warn!(
+            channel,
+            error,
+            "an alert was sent and could not be written down; it may be sent again after a restart"
+        );
+        self.channel.unkept.begin(key, missed, Instant::now(), self.cooldown);
+        false
     }
 
     /// The store cannot say what the channel was told, or may be what it is to be told about: memory has to do.

@@ -128,13 +128,9 @@ fn alert(finding_type: String) -> AlertRecord {
 fn what_is_told_later_says_what_it_is_about() {
     let say = |step| Notice::about(&alert("jailbreak".to_owned()), step);
     let subject = |step| say(step).mail().0;
-    let tenant = TenantId::DEFAULT;
-    assert_eq!(
-        subject(Step::Summary),
-        format!("[Weir] High: and 214 more jailbreak in tenant {tenant} since 10:02 UTC")
-    );
-    assert_eq!(subject(Step::Escalation), format!("[Weir] High, not acknowledged: jailbreak in tenant {tenant}"));
-    assert_eq!(subject(Step::Resolution), format!("[Weir] Resolved: jailbreak in tenant {tenant}"));
+    assert_eq!(subject(Step::Summary), "[Weir] High: and 214 more jailbreak in the default tenant since 10:02 UTC");
+    assert_eq!(subject(Step::Escalation), "[Weir] High, not acknowledged: jailbreak in the default tenant");
+    assert_eq!(subject(Step::Resolution), "[Weir] Resolved: jailbreak in the default tenant");
     let (raised, over) = (say(Step::Escalation).pagerduty("k"), say(Step::Resolution).pagerduty("k"));
     assert_eq!((&raised["event_action"], &over["event_action"]), (&"trigger".into(), &"resolve".into()));
     assert_eq!(raised["dedup_key"], over["dedup_key"], "the incident that was opened");
@@ -143,6 +139,44 @@ fn what_is_told_later_says_what_it_is_about() {
     assert_eq!(say(Step::Summary).id(), say(Step::Summary).id(), "each attempt has the same");
     let test = Notice::test();
     assert_eq!(test.pagerduty("k")["dedup_key"], test.closes("k")["dedup_key"], "a test leaves nothing open");
+}
+
+#[test]
+fn one_message_tells_of_all_that_was_found_in_a_call() {
+    let call = span();
+    let finding = |name: &'static str, severity| Finding::new(name, severity, 0.9, "rules", "why");
+    let found = [
+        finding("jailbreak", Severity::High),
+        finding("pii_detected", Severity::Medium),
+        finding("data_leakage", Severity::Critical),
+    ];
+    let seen = |finding: &Finding, place| seen::Seen {
+        sighting: Sighting {
+            key: AlertKey { finding_type: finding.finding_type.to_string(), ..sighting(0, &[]).key },
+            severity: finding.severity,
+            place,
+            ..sighting(0, &[finding.id.as_u128()])
+        },
+        notice: Some(Notice::of(&call, finding)),
+    };
+    let place = Some((call.trace_id, call.span_id));
+    let mut due: Vec<seen::Seen> = found.iter().map(|finding| seen(finding, place)).collect();
+    due.push(seen(&finding("jailbreak", Severity::Low), Some((TraceId::fresh(), SpanId::fresh()))));
+    due.push(seen(&finding("breaker_open_storage", Severity::High), None));
+    let groups = seen::by_call(due);
+    assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [3, 1, 1]);
+    let notices: Vec<Notice> = groups.into_iter().flatten().filter_map(|seen| seen.notice).collect();
+    let all = notices[1..3].iter().fold(notices[0].clone(), Notice::with);
+    let all = all.addressed(Some("Acme".to_owned()), Some("https://weir.example"));
+    let link = format!("https://weir.example/ui/trace?id={}", call.trace_id);
+    let (subject, text) = all.mail();
+    assert_eq!(subject, "[Weir] Critical: data_leakage, jailbreak, pii_detected in tenant Acme");
+    assert!(text.contains("Also found: jailbreak (High), pii_detected (Medium)") && text.contains(&link), "{text}");
+    let body = all.webhook();
+    assert_eq!((&body["finding_type"], &body["tenant_name"]), (&"data_leakage".into(), &"Acme".into()));
+    assert_eq!((body["also"].as_array().unwrap().len(), body["findings"].as_array().unwrap().len()), (2, 3));
+    assert_eq!(all.pagerduty("k")["links"][0]["href"], link.as_str());
+    assert!(all.slack().to_string().contains(&format!("<{link}|Open the call in the console>")));
 }
 
 fn unstored<'a>(spans: &'a [&'a SpanRecord]) -> Batch<'a> {

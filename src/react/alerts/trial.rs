@@ -1,8 +1,11 @@
 //! Channels tried out, for whoever wants to know whether they work: by a marked message, or by no more than a connection.
 
+use std::sync::Arc;
+
 use weir_config::settings::Alerts as AlertSettings;
 
-use super::channel::Channel;
+use super::book::Book;
+use super::channel::{Channel, With};
 use super::message::Notice;
 use crate::outbound::Client;
 
@@ -40,6 +43,8 @@ pub async fn reach_channels(settings: &AlertSettings, client: &Client) -> Vec<Tr
 }
 
 fn channels(settings: &AlertSettings, client: &Client) -> impl Iterator<Item = Channel> {
-    let make = |(index, settings)| Channel::new(index, settings, None, client.clone());
+    // Nothing is read of a store that this process may not even have.
+    let with = With { client: client.clone(), book: Arc::new(Book::new()), console: settings.console_url.clone() };
+    let make = move |(index, settings)| Channel::new(index, settings, None, with.clone());
     settings.effective().into_iter().enumerate().map(make)
 }

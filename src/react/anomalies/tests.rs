@@ -109,6 +109,30 @@ fn loop_noticed(method: AnomalyMethod, threshold: f64, seed: u64) -> i64 {
     }
 }
 
+/// Each kind is counted under its own label.
+#[test]
+fn a_loop_is_counted_as_velocity() {
+    let watching = Arc::new(watching(AnomalyMethod::Robust, 4.0));
+    let counted = || {
+        let mut out = Exposition::default();
+        Figures(Arc::clone(&watching)).collect(&mut out);
+        let text = out.render().unwrap();
+        let of = |label: &str| -> u64 {
+            let start = format!("service_anomalies_total{{anomaly_type=\"{label}\"}} ");
+            text.lines().find_map(|line| line.strip_prefix(&start)).unwrap().parse().unwrap()
+        };
+        ["velocity", "cost", "tokens", "latency"].map(of)
+    };
+    let look = |at_us| drop(watching.look(tenant(1), &Call { at_us, ..Call::default() }));
+    // Three calls a minute for half a day, then twenty a second.
+    (0..2_160).for_each(|number| look(BEGIN_US + number * 20 * SECOND_US));
+    let [before, ..] = counted();
+    (0..12_000).for_each(|number| look(BEGIN_US + 43_200 * SECOND_US + number * SECOND_US / 20));
+    let [after, cost, tokens, latency] = counted();
+    assert!(after > before, "{before}, {after}");
+    assert_eq!([cost, tokens, latency], [0; 3]);
+}
+
 /// A day of somebody at work with an assistant now and then: some fifteen sessions of a few calls, a few seconds apart,
 /// sometimes several at once, and nothing between them.
 fn thin_day(chance: &mut Chance, mut each: impl FnMut(i64)) {
