@@ -36,6 +36,8 @@ const PIECES_MAX: u32 = 8;
 const ROOM_PART: i64 = 4;
 /// In memory it is at most this part of the bound.
 const MEMORY_PART: usize = 16;
+/// How far below the bound removing goes, as a part of it: at the bound itself every batch would have to remove something.
+const SLACK_PART: i64 = 64;
 /// A piece is never smaller than this.
 const PIECE_BYTES_MIN: i64 = 64 * 1024;
 
@@ -106,7 +108,8 @@ impl SqliteEngine {
             return Ok(false);
         }
         let helps = used.saturating_sub(self.span_bytes()?) <= bound;
-        if helps && self.take_from_heaviest(bound)? {
+        let excess = used - bound + bound / SLACK_PART;
+        if helps && self.take_from_heaviest(bound, excess)? {
             return Ok(true);
         }
         let mut reports = 0;
@@ -114,7 +117,7 @@ impl SqliteEngine {
             reports = tx.erase_oldest_reports()?;
             Ok(())
         })?;
-        if reports > 0 || !helps && self.take_from_heaviest(bound)? {
+        if reports > 0 || !helps && self.take_from_heaviest(bound, excess)? {
             return Ok(true);
         }
         if !std::mem::replace(&mut self.beyond_told, true) {
@@ -128,7 +131,8 @@ impl SqliteEngine {
         Ok(false)
     }
 
-    fn take_from_heaviest(&mut self, bound: i64) -> Result<bool, WriteError> {
+    /// Takes a piece, and no more than about `excess` bytes: the bound is a promise of how much is kept, too.
+    fn take_from_heaviest(&mut self, bound: i64, excess: i64) -> Result<bool, WriteError> {
         if self.home.is_file() && self.eviction_looked.is_some_and(|looked| looked.elapsed() < SHARES_EVERY) {
             return Ok(false);
         }
@@ -142,7 +146,7 @@ impl SqliteEngine {
             (eviction, _) => eviction,
         };
         self.eviction_looked = (eviction.is_none() && !nobody).then(Instant::now);
-        let piece = self.piece_bytes();
+        let piece = self.piece_bytes().min(excess.max(PIECE_BYTES_MIN));
         let mut erased = Erased::default();
         if let Some(Eviction { tenant, bytes }) = eviction {
             self.transact(|tx| {

@@ -82,6 +82,33 @@ fn a_bound_in_bytes_removes_the_oldest_and_gives_the_room_back() {
     assert_eq!(sums.0, sums.1);
 }
 
+/// What is kept comes close to the bound, however small that is beside the free room of the disk.
+#[test]
+fn no_more_is_removed_than_the_bound_asks_for() {
+    const BOUND: i64 = 6_000_000;
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    store.set_retention(Retention { max_bytes: Some(BOUND.unsigned_abs()), ..Retention::default() });
+    let conn = Connection::open(&path).unwrap();
+    let used = || -> i64 {
+        let sql = "SELECT (page_count - freelist_count) * page_size \
+            FROM pragma_page_count, pragma_freelist_count, pragma_page_size";
+        conn.query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    let (mut was_full, mut least) = (false, BOUND);
+    for at in 0..1_500 {
+        let text = (0..12).filter_map(|part| long_text(at * 12 + part)).collect();
+        put(&store, [SpanRecord { prompt: Some(text), ..span(at * 1_000) }]);
+        was_full |= store.space().removed_for_database > 0;
+        if was_full {
+            least = least.min(used());
+        }
+    }
+    assert!(was_full, "{} bytes", used());
+    assert!(least > BOUND / 10 * 8, "{least} of {BOUND} bytes are kept at the worst moment");
+}
+
 /// A prompt of a few kilobytes that does not compress much, different each time.
 fn long_text(at: i64) -> Option<String> {
     Some((0..400).map(|word| format!("{:x} ", at * 7_919 + word * 104_729)).collect())
