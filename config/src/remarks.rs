@@ -15,7 +15,7 @@ impl Loaded {
     /// stop that no model can ask for.
     pub fn remarks(&self) -> Vec<String> {
         let idle = self.without_others().chain(self.without_redaction());
-        self.overridden().chain(idle).chain(self.without_model()).collect()
+        self.overridden().chain(idle).chain(self.without_model()).chain(self.without_models()).collect()
     }
 
     /// Shadows of nothing.
@@ -70,15 +70,51 @@ impl Loaded {
         })
     }
 
-    /// What is critical about a toxic answer only a model with classes for it can say.
+    /// No toxic answer is stopped where nothing looks for one.
     fn without_model(&self) -> Option<String> {
         let (safety, toxicity) = (self.settings.output_safety, &self.settings.toxicity);
-        let asks = toxicity.enabled && toxicity.model.is_some();
-        (safety.enabled && safety.block_on_critical && !asks).then(|| {
-            "`output_safety.block_on_critical` stops secrets and what rules find, and no toxic answer: the embedded model of toxicity has \
-             one class, which is never Critical; set `output_safety.toxicity_enabled` and `output_safety.toxicity_model` to one with \
-             severe and threat classes"
+        (safety.enabled && safety.block_on_critical && !toxicity.enabled).then(|| {
+            "`output_safety.block_on_critical` stops secrets and what rules find, and no toxic answer while \
+             `output_safety.toxicity_enabled` is false; set that to true where toxic answers are to be stopped, too"
                 .to_owned()
+        })
+    }
+
+    /// Features that only a model of the operator's can carry out, without one.
+    fn without_models(&self) -> impl Iterator<Item = String> + use<> {
+        let settings = &self.settings;
+        let analysis = &settings.security_analysis;
+        let needs = [
+            (
+                "output_safety.hallucination_enabled",
+                settings.hallucination.enabled && settings.output_safety.enabled,
+                "output_safety.hallucination_model",
+                settings.hallucination.model.is_some(),
+            ),
+            (
+                "security_analysis.guard_a_enabled",
+                analysis.guard_a.enabled,
+                "security_analysis.guard_a_model",
+                analysis.guard_a.model.is_some(),
+            ),
+            (
+                "security_analysis.guard_b_enabled",
+                analysis.guard_b.enabled,
+                "security_analysis.guard_b_model",
+                analysis.guard_b.model.is_some(),
+            ),
+            (
+                "security_analysis.ner_enabled",
+                analysis.ner.enabled,
+                "security_analysis.ner_model",
+                analysis.ner.model.is_some(),
+            ),
+        ];
+        let inert = needs.into_iter().filter(|(_, on, _, model)| *on && !model);
+        inert.map(|(path, _, model, _)| {
+            format!(
+                "`{path}` has no effect without a model, and `{model}` names none; nothing of the kind comes with Weir"
+            )
         })
     }
 

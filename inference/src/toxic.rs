@@ -1,5 +1,5 @@
 //! `toxicity`: the small model of toxic answers that is part of the binary, in the place of an ONNX model where none is
-//! configured. It has one class, so nothing it finds is Critical.
+//! configured. It has one class: Critical where it is as sure as at [`CRITICAL`], Medium below.
 //!
 //! How it was trained and what it is worth: `docs/detection-learned.md`; where its weights come from: `model/NOTICE`.
 
@@ -14,6 +14,10 @@ use crate::tuning::{OperatingPoint, Tuning};
 
 /// The name of the detector, whichever model it runs.
 pub const TOXICITY: &str = "toxicity";
+
+/// From this confidence on a finding is Critical, which stops an answer where that is switched on. Found at it: 40 % of toxic texts,
+/// none of 4,507 ordinary ones (at most 0.1 %), 0.1 % of harmless texts from the same forums.
+const CRITICAL: f64 = 0.95;
 
 /// What is embedded, in the form `train/grams.py` writes.
 static WEIGHTS: &[u8] = include_bytes!("../model/toxic.bin");
@@ -64,7 +68,8 @@ impl Detector for Toxic {
             return;
         }
         let about = "The words are like those of insults and threats";
-        let mut finding = Finding::new("output_toxicity", Severity::Medium, confidence, TOXICITY, about);
+        let severity = if confidence >= CRITICAL { Severity::Critical } else { Severity::Medium };
+        let mut finding = Finding::new("output_toxicity", severity, confidence, TOXICITY, about);
         finding.metadata.insert("model".to_owned(), "embedded".to_owned());
         finding.metadata.insert("label".to_owned(), "toxic".to_owned());
         let (start, end) = folded.original(text.raw, worst.start, worst.end);
@@ -89,13 +94,21 @@ mod tests {
     }
 
     #[test]
-    fn an_insult_in_an_answer_is_found_and_never_critical() {
+    fn an_insult_in_an_answer_is_found_and_critical_where_the_model_is_sure() {
         let text = "Of course. You are a stupid worthless idiot, and everybody hates you, you pathetic piece of trash.";
         let all = PlanSettings::default();
         let hits = look(text, PartKind::Output, &all);
         assert_eq!(hits.len(), 1);
         let found = &hits[0].finding;
-        assert_eq!((&*found.finding_type, found.severity), ("output_toxicity", Severity::Medium));
+        assert_eq!((&*found.finding_type, found.severity), ("output_toxicity", Severity::Critical));
+        assert!(found.confidence >= CRITICAL, "{}", found.confidence);
+        let unsure = PlanSettings { thresholds: &[(TOXICITY, 0.2)], ..PlanSettings::default() };
+        for milder in ["You are not very smart, are you.", "What a stupid idea that was.", "Nobody likes losers."] {
+            for hit in look(milder, PartKind::Output, &unsure) {
+                let sure = hit.finding.confidence >= CRITICAL;
+                assert_eq!(hit.finding.severity == Severity::Critical, sure, "{milder}: {}", hit.finding.confidence);
+            }
+        }
         assert_eq!(&*found.metadata["model"], "embedded");
         // What users write is theirs.
         assert!(look(text, PartKind::User, &all).is_empty());

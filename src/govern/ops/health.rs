@@ -308,8 +308,14 @@ impl Health {
         if !is_connected {
             reasons.push("the store does not answer".to_owned());
         }
-        let open = self.breakers.by_subsystem().into_iter().filter(|(_, breaker)| breaker.state() == State::Open);
-        reasons.extend(open.map(|(name, _)| format!("the circuit breaker of {name} is open")));
+        // A probe of a subsystem that failed is no sign yet that it works.
+        reasons.extend(self.breakers.by_subsystem().into_iter().filter_map(|(name, breaker)| match breaker.state() {
+            State::Closed => None,
+            State::Open => Some(format!("the circuit breaker of {name} is open")),
+            State::HalfOpen => {
+                Some(format!("the circuit breaker of {name} is half open: it tries whether {name} works again"))
+            }
+        }));
         let unwritten = self.unwritten.get().map_or(0, |unwritten| unwritten());
         if unwritten > 0 {
             reasons.push(format!(
@@ -367,12 +373,16 @@ mod tests {
 
     use super::*;
     use crate::meter::QueueGauge;
-    use crate::ops::clock::Clock;
+    use crate::ops::clock::{Clock, ManualClock};
 
     fn health() -> Health {
+        health_and_clock(10).0
+    }
+
+    fn health_and_clock(failure_threshold: u32) -> (Health, ManualClock) {
         let settings = CircuitBreaker {
             enabled: true,
-            failure_threshold: 10,
+            failure_threshold,
             recovery_timeout_ms: 30_000,
             half_open_max_calls: 3,
             scope: weir_config::settings::BreakerScope::Service,
@@ -383,8 +393,8 @@ mod tests {
             judge_enabled_at_startup: false,
             retries: 3,
         };
-        let (clock, _hand) = Clock::manual();
-        Health::new(facts, Arc::new(Breakers::new(settings, &clock)), Arc::new(Registry::new()))
+        let (clock, hand) = Clock::manual();
+        (Health::new(facts, Arc::new(Breakers::new(settings, &clock)), Arc::new(Registry::new())), hand)
     }
 
     #[test]
@@ -423,6 +433,18 @@ mod tests {
                 "queues": {"storage": {"depth": 7, "capacity": 65_536}},
             })
         );
+    }
+
+    #[test]
+    fn half_open_is_no_health() {
+        let (health, hand) = health_and_clock(0);
+        health.ready();
+        health.breakers.storage.failure();
+        assert_eq!((health.report().1.circuit_breaker, health.report().1.status), ("open", "degraded"));
+        hand.advance(30_000);
+        let (is_up, report) = health.report();
+        assert_eq!((is_up, report.circuit_breaker, report.status), (true, "half_open", "degraded"));
+        assert!(report.reasons[0].contains("half open"), "{:?}", report.reasons);
     }
 
     #[test]

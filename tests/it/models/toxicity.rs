@@ -1,5 +1,5 @@
-//! Promise: without a model of the operator's the embedded one looks for toxic answers; what it finds is recorded and never
-//! Critical, and that nothing stops such an answer is said at start.
+//! Promise: without a model of the operator's the embedded one looks for toxic answers; what it is sure of is Critical, and stopped where
+//! that is asked for.
 
 use super::*;
 
@@ -13,21 +13,26 @@ fn says(words: &str) -> Upstream {
 }
 
 on_both_drivers! {
-    fn the_embedded_model_records_a_toxic_answer_and_stops_none(driver) {
+    fn the_embedded_model_records_a_toxic_answer_and_stops_what_it_is_sure_of(driver) {
         let (toxic, kind) = (says(INSULT), says("Thank you for your help, have a nice day."));
-        let safety = "output_safety: {enabled: true, toxicity_enabled: true, block_on_critical: true}\n\
-                      security_analysis: {ml_enabled: false}";
-        for (upstream, expected) in [(&toxic, &["output_toxicity"][..]), (&kind, &[])] {
-            let gateway = Setup::new(driver).upstream(upstream.url()).with(safety).start();
-            gateway.logged("that nothing is critical", |line| line.contains("has one class, which is never Critical"));
+        for (upstream, blocks, expected, status) in [
+            (&toxic, false, &["output_toxicity"][..], 200),
+            (&toxic, true, &["output_toxicity"][..], 403),
+            (&kind, true, &[], 200),
+        ] {
+            let safety = format!(
+                "output_safety: {{enabled: true, toxicity_enabled: true, block_on_critical: {blocks}}}\n\
+                 security_analysis: {{ml_enabled: false}}"
+            );
+            let gateway = Setup::new(driver).upstream(upstream.url()).with(&safety).start();
             let model = json!({ "name": "toxicity", "status": "loaded", "self_test": true, "model": null, "reason": null });
             assert_eq!(ready(&gateway)["ml_models"], json!({ "status": "loaded", "models": [model] }));
             let answer = send(&gateway, "Hello.");
-            assert_eq!(answer.status, 200);
+            assert_eq!(answer.status, status, "{}", answer.text());
             let span = gateway.span_of(&answer);
             assert!(span["detectors"].as_array().unwrap().contains(&json!("toxicity")));
             assert_eq!(found(&span, "toxicity"), expected);
-            assert_eq!(span["security_score"], if expected.is_empty() { 0.0 } else { 60.0 });
+            assert_eq!(span["security_score"], if expected.is_empty() { 0.0 } else { 95.0 });
         }
     }
 }
