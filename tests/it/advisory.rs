@@ -39,7 +39,10 @@ on_both_drivers! {
             let span = gateway.span_of(&answer);
             assert_eq!(span["events"][0]["event_type"], "advisory_injected");
             assert_eq!(span["prompt"], format!("{ATTACK} é/"), "the record shows what the client sent");
+            assert_eq!(answer.header("x-service-advisory").as_deref(), Some("injected"), "the client is told");
         }
+        let harmless = call(gateway.addr, chat_call("What is the capital of France?").bytes());
+        assert_eq!((harmless.status, harmless.header("x-service-advisory")), (200, None));
     }
 
     fn a_compressed_request_gets_it_too_and_goes_on_without_its_coding(driver) {

@@ -182,7 +182,7 @@ fn operation(path: &str) -> Option<&'static str> {
         ("/v1/chat/completions", "chat_completion"),
         ("/v1/completions", "completion"),
         ("/v1/embeddings", "embedding"),
-        ("/v1/responses", "chat_completion"),
+        ("/v1/responses", "responses"),
         ("/v1/models", "list_models"),
         ("/v1/messages", "messages"),
         ("/api/chat", "chat"),

@@ -67,8 +67,16 @@ pub enum Dialect {
 /// What a span stands for (`operation_name`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// `/v1/chat/completions`, `/v1/responses`.
+    /// `/v1/chat/completions`.
     ChatCompletion,
+    /// `/v1/responses`.
+    Responses,
+    /// `models/{name}:generateContent`, streamed or not.
+    GenerateContent,
+    /// `/v1beta/interactions`.
+    Interaction,
+    /// `/model/{id}/converse`, streamed or not.
+    Converse,
     /// `/v1/completions`.
     Completion,
     /// `/v1/embeddings`, `/api/embeddings`, `/api/embed`.
@@ -98,6 +106,10 @@ impl Operation {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ChatCompletion => "chat_completion",
+            Self::Responses => "responses",
+            Self::GenerateContent => "generate_content",
+            Self::Interaction => "interaction",
+            Self::Converse => "converse",
             Self::Completion => "completion",
             Self::Embedding => "embedding",
             Self::Messages => "messages",

@@ -140,7 +140,7 @@ impl Exchange {
     /// keep nothing, names none.
     fn names_objects(&self) -> bool {
         let may_name = match self.route.operation {
-            Operation::ChatCompletion | Operation::Messages => {
+            Operation::ChatCompletion | Operation::Responses | Operation::Messages => {
                 matches!(self.route.dialect, Dialect::ChatCompletions | Dialect::Messages)
             }
             Operation::Proxy => self.takes() != Takes::Files,

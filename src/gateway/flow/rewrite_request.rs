@@ -38,8 +38,14 @@ pub(super) fn rewrite(core: &Core, affordable: Affordable) -> Ready {
     let decision = enforced.decision();
     let (mut exchange, mut payload) = (enforced.exchange, enforced.payload);
     let mut marks = Vec::new();
-    if !matches!(payload, Payload::Empty) && !edit(core, &mut exchange, &mut payload) {
-        marks.push((REDACTION_HEADER, Bytes::from_static(b"incomplete")));
+    if !matches!(payload, Payload::Empty) {
+        let edited = edit(core, &mut exchange, &mut payload);
+        if edited.advised {
+            marks.push((ADVISORY_HEADER, Bytes::from_static(b"injected")));
+        }
+        if !edited.redacted_all {
+            marks.push((REDACTION_HEADER, Bytes::from_static(b"incomplete")));
+        }
     }
     if decision == Decision::Flag {
         flag(&exchange.journal.inspection.findings, &exchange.settings().enforcement, &mut marks);
@@ -56,9 +62,25 @@ pub(super) const ANALYSIS_HEADER: &str = "X-Service-Analysis";
 /// Says that something that was to be redacted has been passed on as it came.
 pub(super) const REDACTION_HEADER: &str = "X-Service-Redaction";
 
-/// Makes all edits of the body at once, each at its place in the body as it came. False when personal data that was to be
-/// redacted stays.
-fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
+/// Says that the model was told of what was found: a message of ours stands in front of the conversation.
+const ADVISORY_HEADER: &str = "X-Service-Advisory";
+
+/// What the edits of a body came to.
+struct Edited {
+    /// The advisory was put in.
+    advised: bool,
+    /// No personal data that was to be redacted stays.
+    redacted_all: bool,
+}
+
+impl Edited {
+    const fn plain(redacted_all: bool) -> Self {
+        Self { advised: false, redacted_all }
+    }
+}
+
+/// Makes all edits of the body at once, each at its place in the body as it came.
+fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> Edited {
     let shadow = exchange.settings().pii_shadow_mode;
     let asked = exchange.redacts() && !shadow;
     let changes = exchange.journal.inspection.changes.take();
@@ -72,11 +94,11 @@ fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
     });
     if !asked && advisory.is_none() && changes.is_none() {
         fenced::account(core, exchange, None, true);
-        return true;
+        return Edited::plain(true);
     }
     let Payload::Held { body, .. } = &*payload else {
         fenced::account(core, exchange, defence, true);
-        return missed(core, exchange, asked, "not_read");
+        return Edited::plain(missed(core, exchange, asked, "not_read"));
     };
     let mut edits = Edits::of(decoded.unwrap_or(body));
     let left = changes.as_ref().map(|changes| changes.put(&mut edits));
@@ -99,7 +121,7 @@ fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
             let said = "there was no memory left for the request with the advisory in it";
             exchange.journal.event("advisory_left_out", said);
         }
-        return missed(core, exchange, redacted, "not_in_memory");
+        return Edited::plain(missed(core, exchange, redacted, "not_in_memory"));
     }
     core.meter.redacted(shadow, pieces);
     if redacted {
@@ -113,12 +135,13 @@ fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
     }
     let (is_late, is_partial) =
         changes.as_ref().map_or((false, false), |changes| (changes.is_late, changes.is_partial));
-    match left {
+    let redacted_all = match left {
         Some(_) if is_late => missed(core, exchange, asked, "not_in_time"),
         Some(0) if is_partial => missed(core, exchange, asked, "not_read"),
         Some(left) => missed(core, exchange, asked && left > 0, "not_in_place"),
         None => missed(core, exchange, asked, "not_read"),
-    }
+    };
+    Edited { advised, redacted_all }
 }
 
 /// Counts and notes a request whose personal data was to be redacted and was not, or not all of it. True where it was.

@@ -13,6 +13,7 @@ use weir_storage::record::{SpanEvent, SpanRecord};
 use super::charge::{Counter, charge};
 use super::inspection::{self, CallsSeen, How, Inspection, LeftOut, Rest, Texts, survive};
 use super::leak;
+use super::prompt_order;
 use super::prompt_cache;
 use super::seam;
 use super::text::{self, RequestText};
@@ -424,7 +425,8 @@ fn take_request(span: &mut SpanRecord, mut view: RequestView) {
         span.session_id = view.session_id.take();
     }
     span.frame = view.frame.take();
-    let (text, parts) = view.into_record();
+    let (mut text, mut parts) = view.into_record();
+    prompt_order::instructions_first(&mut text, &mut parts, span.frame.as_deref_mut());
     span.parts = parts;
     if !text.is_empty() {
         span.prompt = Some(text);

@@ -13,6 +13,7 @@ pub(crate) mod marks;
 pub(crate) mod masking;
 pub(crate) mod models;
 pub(crate) mod pool_meter;
+mod prompt_order;
 mod prompt_cache;
 pub(crate) mod publish;
 pub(crate) mod recorded;

@@ -69,7 +69,7 @@ fn listed(path: &str) -> Option<Known> {
         "/v1/chat/completions" => openai(Operation::ChatCompletion),
         "/v1/completions" => openai(Operation::Completion),
         "/v1/embeddings" => openai(Operation::Embedding),
-        "/v1/responses" => openai(Operation::ChatCompletion),
+        "/v1/responses" => openai(Operation::Responses),
         "/v1/messages" => Known::new(Some("anthropic"), Dialect::Messages, Operation::Messages),
         "/api/chat" => ollama(Operation::Chat),
         "/api/generate" => ollama(Operation::Generate),
@@ -102,13 +102,13 @@ fn by_path(path: &str) -> Known {
         [.., "chat", "completions"] => chat_style(Operation::ChatCompletion),
         [.., "completions"] => chat_style(Operation::Completion),
         [.., "embeddings"] => chat_style(Operation::Embedding),
-        [.., "responses"] => chat_style(Operation::ChatCompletion),
+        [.., "responses"] => chat_style(Operation::Responses),
         [.., "audio", "speech"] => chat_style(Operation::Speech),
         [.., "audio", "transcriptions" | "translations"] => chat_style(Operation::Transcription),
         [.., "images", "generations" | "edits" | "variations"] => chat_style(Operation::Image),
         [.., "v1", "moderations"] => chat_style(Operation::Moderation),
         [.., "v1beta" | "v1alpha", "interactions"] => {
-            Known::new(Some("gemini"), Dialect::Gemini, Operation::ChatCompletion)
+            Known::new(Some("gemini"), Dialect::Gemini, Operation::Interaction)
         }
         [.., "v1", "messages"] => Known::new(Some("anthropic"), Dialect::Messages, Operation::Messages),
         [.., "v1", "messages", _] | [.., "v1", "messages", "batches", _] | [.., "v1", "messages", "batches", _, _] => {
@@ -268,7 +268,7 @@ pub fn array_stream(path: &str) -> bool {
 /// `/model/{id}/converse`, `/invoke` and their streaming forms.
 fn by_bedrock_action(model: &str, action: &str) -> Known {
     match action {
-        "converse" | "converse-stream" => Known::new(Some("bedrock"), Dialect::Bedrock, Operation::ChatCompletion),
+        "converse" | "converse-stream" => Known::new(Some("bedrock"), Dialect::Bedrock, Operation::Converse),
         "invoke" | "invoke-with-response-stream" if model.contains("anthropic.") => {
             Known::new(Some("bedrock"), Dialect::Bedrock, Operation::Messages)
         }
@@ -281,7 +281,7 @@ fn by_bedrock_action(model: &str, action: &str) -> Known {
 fn by_method(last: &str) -> Known {
     let method = last.rsplit(':').next().unwrap_or_default();
     let (dialect, operation) = match method {
-        "generatecontent" | "streamgeneratecontent" => (Dialect::Gemini, Operation::ChatCompletion),
+        "generatecontent" | "streamgeneratecontent" => (Dialect::Gemini, Operation::GenerateContent),
         "embedcontent" | "batchembedcontents" => (Dialect::Gemini, Operation::Embedding),
         "rawpredict" | "streamrawpredict" => {
             return Known { provider: None, dialect: Some(Dialect::Messages), operation: Operation::Messages };
@@ -384,7 +384,7 @@ mod tests {
             ("/openai/deployments/x/chat/completions", "azure_openai", ChatCompletions, Operation::ChatCompletion),
             ("/v1/completions", "openai", ChatCompletions, Operation::Completion),
             ("/v1/embeddings", "openai", ChatCompletions, Operation::Embedding),
-            ("/v1/responses", "openai", ChatCompletions, Operation::ChatCompletion),
+            ("/v1/responses", "openai", ChatCompletions, Operation::Responses),
             ("/v1/models", "openai", ChatCompletions, Operation::ListModels),
             ("/v1/messages", "anthropic", Messages, Operation::Messages),
             ("/proxy/anthropic/v1/messages/", "anthropic", Messages, Operation::Messages),
@@ -395,10 +395,10 @@ mod tests {
             ("/api/tags", "ollama", LocalServer, Operation::ListModels),
             ("/api/embeddings", "ollama", LocalServer, Operation::Embedding),
             ("/api/embed", "ollama", LocalServer, Operation::Embedding),
-            ("/v1beta/models/g-2:streamGenerateContent?alt=sse", "gemini", Gemini, Operation::ChatCompletion),
+            ("/v1beta/models/g-2:streamGenerateContent?alt=sse", "gemini", Gemini, Operation::GenerateContent),
             ("/model/anthropic.claude-3/invoke", "bedrock", Bedrock, Operation::Messages),
-            ("/model/us.amazon.nova-pro-v1%3A0/converse-stream", "bedrock", Bedrock, Operation::ChatCompletion),
-            ("/v1beta/interactions", "gemini", Gemini, Operation::ChatCompletion),
+            ("/model/us.amazon.nova-pro-v1%3A0/converse-stream", "bedrock", Bedrock, Operation::Converse),
+            ("/v1beta/interactions", "gemini", Gemini, Operation::Interaction),
             ("/v1/audio/speech", "openai", ChatCompletions, Operation::Speech),
             ("/v1/audio/translations", "openai", ChatCompletions, Operation::Transcription),
             ("/openai/deployments/x/images/generations", "azure_openai", ChatCompletions, Operation::Image),

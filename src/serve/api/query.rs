@@ -64,7 +64,11 @@ const fn parameter(name: &'static str, kind: Kind, says: &'static str) -> Parame
 }
 
 const MODEL: Parameter = parameter("model", Kind::Text, "Exact model name.");
-const OPERATION: Parameter = parameter("operation_name", Kind::Text, "Exact operation, e.g. `chat_completion`.");
+const OPERATION: Parameter = parameter(
+    "operation_name",
+    Kind::Text,
+    "Exact operation, e.g. `chat_completion`, `responses`, `messages`, `generate_content`.",
+);
 const SCORE_MIN: Parameter = parameter("security_score_min", Kind::Score, "Lowest score, inclusive.");
 const SCORE_MAX: Parameter = parameter("security_score_max", Kind::Score, "Highest score, inclusive.");
 const LIMIT: Parameter = parameter(

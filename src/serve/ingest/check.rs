@@ -103,11 +103,14 @@ fn short(mut text: String, max: usize) -> Option<String> {
 }
 
 /// The operations that reported spans are kept under. Names are kept for all tenants together, so senders cannot add to them.
-const OPERATIONS: [(&str, &str); 22] = [
+const OPERATIONS: [(&str, &str); 25] = [
     ("chat", "chat_completion"),
     ("chat_completion", "chat_completion"),
     ("messages", "messages"),
-    ("generate_content", "chat_completion"),
+    ("responses", "responses"),
+    ("generate_content", "generate_content"),
+    ("interaction", "interaction"),
+    ("converse", "converse"),
     ("generate", "generate"),
     ("text_completion", "completion"),
     ("completion", "completion"),
@@ -128,7 +131,17 @@ const OPERATIONS: [(&str, &str); 22] = [
     ("guardrail", "guardrail"),
 ];
 /// Those that stand for calls of a model.
-const CALLS: [&str; 5] = ["chat_completion", "messages", "generate", "completion", "embedding"];
+const CALLS: [&str; 9] = [
+    "chat_completion",
+    "responses",
+    "messages",
+    "generate_content",
+    "interaction",
+    "converse",
+    "generate",
+    "completion",
+    "embedding",
+];
 
 /// The operation a span is kept under, and whether it stands for a call of a model.
 pub(super) fn operation(span: &ReportedSpan) -> (&'static str, bool) {

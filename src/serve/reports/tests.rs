@@ -44,7 +44,7 @@ fn options(backend: Backend) -> StoreOptions {
 }
 
 fn file(path: &Path) -> Backend {
-    Backend::Sqlite { path: path.to_owned(), auto_migrate: true }
+    Backend::Sqlite { path: path.to_owned(), auto_migrate: true, migration_copy: false }
 }
 
 fn memory() -> Store {

@@ -150,7 +150,7 @@ export function curlOf(span, request) {
   const quoted = JSON.stringify(request).replaceAll("'", "'\\''");
   return `curl ${location.origin}${PATHS[span.operation_name] || "/v1/chat/completions"} -H 'Content-Type: application/json' -d '${quoted}'`;
 }
-const PATHS = { messages: "/v1/messages", responses: "/v1/responses", embeddings: "/v1/embeddings", chat: "/api/chat", generate: "/api/generate" };
+const PATHS = { messages: "/v1/messages", responses: "/v1/responses", embedding: "/v1/embeddings", chat: "/api/chat", generate: "/api/generate" };
 
 export function CopyRequest({ span, load }) {
   return html`<${Copy} label="Copy as curl" text=${async () => curlOf(span, await load())} />`;
