@@ -168,6 +168,8 @@ pub struct Storage {
     pub database_path: PathBuf,
     /// `storage.auto_migrate`: run pending migrations at start.
     pub auto_migrate: bool,
+    /// `storage.migration_copy` (ours): the file is copied before it is migrated.
+    pub migration_copy: bool,
     /// `storage.retention_days` (ours): spans that started longer ago are removed; 0 keeps them.
     pub retention_days: u32,
     /// `storage.text_retention_days` (ours): texts of spans that started longer ago are removed; 0 keeps them with their spans.
@@ -694,6 +696,7 @@ impl Default for Settings {
                 profile: StorageProfile::Lite,
                 database_path: PathBuf::from("service.db"),
                 auto_migrate: true,
+                migration_copy: true,
                 retention_days: 0,
                 text_retention_days: 0,
                 max_bytes: None,

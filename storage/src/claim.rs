@@ -58,6 +58,19 @@ impl UseClaim {
         Ok((Self { _lock: lock }, others))
     }
 
+    /// The use of a database by nobody else, while its file is exchanged; `None` where somebody uses it.
+    ///
+    /// # Errors
+    /// The file for the lock cannot be made or locked.
+    pub fn alone(database: &Path) -> io::Result<Option<Self>> {
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(users(database))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(Self { _lock: lock })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     /// Whether a process uses this database now.
     ///
     /// # Errors

@@ -83,6 +83,38 @@ pub enum OpenError {
         /// First complaint of the check.
         detail: String,
     },
+    /// A copy cannot be made.
+    #[error("{}: the copy of the database cannot be written ({reason}); make room, or name another place", path.display())]
+    Copy {
+        /// The copy.
+        path: PathBuf,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The schema cannot go back without losing what it holds.
+    #[error(
+        "storage.database_path {}: the way from schema version {version} back to {} would lose records; put the copy back that was made \
+         before the migration (`weir restore`)", path.display(), version - 1
+    )]
+    NoWayBack {
+        /// The file.
+        path: PathBuf,
+        /// The version that cannot be left.
+        version: u32,
+    },
+    /// There is no room for the copy that is made before a migration.
+    #[error(
+        "storage.database_path {}: a migration is due, and there is no room for the copy that is made before it ({needed} bytes, {free} \
+         are free); make room, or set storage.migration_copy to false", path.display()
+    )]
+    NoRoomForCopy {
+        /// The file.
+        path: PathBuf,
+        /// Bytes of the copy.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// The SQLite this build is linked with loses data (WAL-reset race, fixed in 3.51.3).
     #[error("SQLite {found} is too old: 3.51.3 or later is needed; build with the bundled SQLite")]
     OldSqlite {

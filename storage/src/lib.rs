@@ -55,6 +55,6 @@ pub use retention::{Retention, Space};
 pub use roles::{AlertBook, AuditLog, ObjectBook, OffenceBook, Registry, ReportBook, SpanLog, SpendBook, VerdictBook};
 pub use room::{Room, room_beside};
 pub use spend::SpendRow;
-pub use sqlite::MigrationReport;
+pub use sqlite::{Copied, Examined, MigrationReport, check, copy};
 pub use store::{Backend, CountersSnapshot, Store, StoreOptions};
 pub use verdicts::{JudgeVerdict, LateFinding};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use weir_config::vocab::{TenantId, TraceId};
 
+use crate::audit::AuditCheck;
 use crate::cursor::{Cursor, SpanBatch};
 use crate::error::{OpenError, ReadError};
 use crate::observer::{BatchOutcome, StoreObserver};
@@ -105,6 +106,14 @@ impl RecordReader {
     /// See [`ReadError`].
     pub fn read_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
         self.reads().read_after(after, limit, bytes_max)
+    }
+
+    /// Goes through the whole audit log and says whether a line was altered, removed or put in.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn check_audit(&self) -> Result<AuditCheck, ReadError> {
+        self.reads().check_audit()
     }
 
     /// Behind everything that is committed now.

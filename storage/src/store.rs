@@ -16,7 +16,7 @@ use crate::error::{OpenError, ReadError};
 use crate::observer::StoreObserver;
 use crate::queue::{Queue, SpanSink};
 use crate::retention::{Policy, Retention, Space};
-use crate::sqlite::{self, Auditor, Home, MigrationReport, Readers, SqliteEngine};
+use crate::sqlite::{self, Auditor, CopyFirst, Home, MigrationReport, Pending, Readers, SqliteEngine};
 use crate::writer::{Tally, Writer};
 
 /// What a store that is dropped without [`Store::close`] waits for its writer.
@@ -31,6 +31,8 @@ pub enum Backend {
         path: PathBuf,
         /// Apply pending migrations instead of refusing to open.
         auto_migrate: bool,
+        /// Whether a file that is migrated is copied before, beside itself (`<path>.schema-<version>`).
+        migration_copy: bool,
     },
     /// In this process; the oldest arrivals are forgotten beyond the bound.
     Memory {
@@ -109,12 +111,18 @@ impl Store {
     /// # Errors
     /// See [`OpenError`]; each message says what to do.
     pub fn open(options: StoreOptions) -> Result<Self, OpenError> {
-        let (home, auto_migrate) = match options.backend {
-            Backend::Sqlite { path, auto_migrate } => (Home::File(path), auto_migrate),
-            Backend::Memory { max_bytes } => (Home::memory(max_bytes), true),
+        let (home, due) = match options.backend {
+            Backend::Sqlite { path, auto_migrate, migration_copy } => (
+                Home::File(path),
+                Pending {
+                    apply: auto_migrate,
+                    copy: if migration_copy { CopyFirst::WhereThereIsRoom } else { CopyFirst::Never },
+                },
+            ),
+            Backend::Memory { max_bytes } => (Home::memory(max_bytes), Pending { apply: true, copy: CopyFirst::Never }),
         };
         let policy = Arc::new(Policy::default());
-        let mut engine = Box::new(SqliteEngine::open(&home, auto_migrate, Arc::clone(&policy))?);
+        let mut engine = Box::new(SqliteEngine::open(&home, due, Arc::clone(&policy))?);
         engine
             .wait_at_most(options.batch_timeout)
             .map_err(|error| OpenError::Unwritable { path: home.path().to_owned(), reason: error.to_string() })?;
@@ -155,12 +163,20 @@ impl Store {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Applies pending migrations to a database file and closes it again.
+    /// Applies pending migrations to a database file and closes it again; before that the file is copied, where that is asked for.
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn migrate(path: &Path) -> Result<MigrationReport, OpenError> {
-        sqlite::migrate(path)
+    pub fn migrate(path: &Path, copies: bool) -> Result<MigrationReport, OpenError> {
+        sqlite::migrate(path, copies)
+    }
+
+    /// Takes the last migration of a database file back, which nobody may use meanwhile.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; the file is as it was.
+    pub fn migrate_down(path: &Path) -> Result<MigrationReport, OpenError> {
+        sqlite::down(path)
     }
 
     /// Whether a start would take this existing database file, which stays as it is: how many migrations it would apply.

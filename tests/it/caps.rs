@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::pressure::queued;
 use crate::support::{
-    AUTH, Answer, Call, Client, ClosedPort, Gateway, Setup, Upstream, call, eventually, on_both_drivers,
+    AUTH, Answer, Call, Client, ClosedPort, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers,
 };
 
 /// Each call of `cent` costs one cent: one output token at 10,000 dollars per million, nothing for the input.
@@ -543,5 +543,35 @@ on_both_drivers! {
         assert_eq!((&error["scope"], &error["current"]), (&json!("budget"), &json!(0.0)));
         assert_eq!(upstream.requests().len(), 0);
         assert_eq!(call(gateway.addr, handshake("/v1/realtime?model=unpriced")).status, 200, "nobody can say");
+    }
+}
+
+/// What the second start, `doctor` and the book say of two gateways on one database: each grants the budgets and the rates whole, and a
+/// restart knows what both have spent.
+#[test]
+fn two_gateways_on_one_file_each_grant_the_budget_and_the_rate() {
+    const RATE: &str = "rate_limiting: {requests_per_second: 1, burst_size: 4}";
+    let upstream = Upstream::always(answer_using(1));
+    let folder = tempfile::TempDir::new().unwrap();
+    let storage = format!("{{database_path: '{}'}}", folder.path().join("weir.db").display());
+    let on = |more: &str| {
+        let setup = Setup::new(Driver::Auto).upstream(upstream.url()).storage(&storage).with(PRICES);
+        setup.with(&caps(0.03, 0.02)).with(more).start()
+    };
+    let (one, mut two) = (on("rate_limiting: {enabled: false}"), on("rate_limiting: {enabled: false}"));
+    two.logged("it says what is not shared", |line| line.contains("Not shared: rate limits and budgets"));
+    assert_eq!([served(&one, "", 5), served(&two, "", 5)], [3, 3], "three cents each");
+    one.terminate();
+    two.terminate();
+    assert!(two.wait().success());
+    drop(one);
+    two.restart();
+    assert_eq!(served(&two, "", 2), 0, "what was spent is known");
+    drop(two);
+    let (one, two) = (on(RATE), on(RATE));
+    for gateway in [&one, &two] {
+        // Another agent's budget; whichever way they end, they were let in.
+        let passed = (0..4).filter(|_| call(gateway.addr, ask("rich")).status == 200).count();
+        assert_eq!(passed, 4, "a burst of four each");
     }
 }

@@ -3,7 +3,6 @@
 //! be broken from here: `cli::doctor` has tests of what is made of them.)
 
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
@@ -104,6 +103,9 @@ fn a_machine_without_faults_has_no_line_that_fails() {
             "descriptors",
             "memory",
             "clock",
+            "cores",
+            "numa",
+            "huge pages",
             "database",
             "file system",
             "overlay",
@@ -426,7 +428,7 @@ fn the_readme_names_the_flags_that_change_in_this_version() {
 }
 
 /// What the machine decides, not the configuration: what `doctor` may say of it where nothing fails. A star stands for any words.
-const OF_THE_MACHINE: [(&str, &[&str]); 6] = [
+const OF_THE_MACHINE: [(&str, &[&str]); 9] = [
     ("kernel", &["ok Linux #.#*", "warn Linux #.#*: works; the fastest ring mode needs Linux #.#"]),
     ("io driver", &["ok io_uring (*)", "ok epoll", "warn epoll: the kernel grants no io_uring; *"]),
     ("memlock", &["ok # bytes; this kernel does not charge rings to it", "ok # bytes", "ok unlimited"]),
@@ -440,6 +442,16 @@ const OF_THE_MACHINE: [(&str, &[&str]); 6] = [
             "warn # MiB *, and bodies may take # MiB of it: *",
         ],
     ),
+    (
+        "cores",
+        &[
+            "ok # core thread(s) on cores *, one pinned to each",
+            "ok # core thread(s) on cores *",
+            "warn # core thread(s) on cores *",
+        ],
+    ),
+    ("numa", &["ok all cores share one node of memory", "warn cores of several nodes (*"]),
+    ("huge pages", &["ok *; Weir asks for none", "warn transparent huge pages are `always`*"]),
     ("file system", &["ok * is on *", "warn * is on *: traces are lost on reboot"]),
 ];
 

@@ -29,7 +29,8 @@ impl StoreObserver for Quiet {
 
 /// A second process on the gateway's database, as far as the database can tell.
 fn beside(gateway: &Gateway) -> Store {
-    let backend = Backend::Sqlite { path: gateway.folder().join("weir.db"), auto_migrate: false };
+    let backend =
+        Backend::Sqlite { path: gateway.folder().join("weir.db"), auto_migrate: false, migration_copy: false };
     let (batch_timeout, queue_items, queue_bytes) = (Duration::from_secs(10), 1_000, 1 << 28);
     let (pause, observer): (fn(), _) = (|| {}, Arc::new(Quiet));
     let on_writer_start = || {};

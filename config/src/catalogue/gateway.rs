@@ -227,6 +227,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(storage.auto_migrate, flag),
     ),
     Setting::built(
+        "storage.migration_copy",
+        Kind::Bool,
+        Literal::Bool(true),
+        "Copy the database beside itself (`<database_path>.schema-<version>`) before it is migrated; the copy of the last migration stays. Ours.",
+        set!(storage.migration_copy, flag),
+    ),
+    Setting::built(
         "storage.retention_days",
         Kind::Int { min: 0, max: 36_500 },
         Literal::Int(0),

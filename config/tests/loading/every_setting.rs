@@ -99,6 +99,7 @@ fn samples() -> Vec<Sample> {
         sample("storage.profile", "memory", |s| s.storage.profile = StorageProfile::Memory),
         sample("storage.database_path", "/var/lib/x.db", |s| s.storage.database_path = "/var/lib/x.db".into()),
         sample("storage.auto_migrate", "false", |s| s.storage.auto_migrate = false),
+        sample("storage.migration_copy", "false", |s| s.storage.migration_copy = false),
         sample("storage.retention_days", "30", |s| s.storage.retention_days = 30),
         sample("storage.text_retention_days", "7", |s| s.storage.text_retention_days = 7),
         sample("storage.max_bytes", "1073741824", |s| s.storage.max_bytes = Some(1_073_741_824)),
@@ -318,6 +319,9 @@ fn samples() -> Vec<Sample> {
         sample("server.websocket", "deny", |s| s.websocket = Some(WebSocket::Deny)),
         sample("otel_ingest.enabled", "true", |s| s.otel_ingest.enabled = true),
         sample("alerts.enabled", "true", |s| s.alerts.enabled = true),
+        sample("alerts.console_url", "https://weir.example", |s| {
+            s.alerts.console_url = Some("https://weir.example".into());
+        }),
         sample("alerts.webhook_url", "https://h/hook", |s| {
             s.alerts.webhook_url = Some(SharedSecret::new("https://h/hook"));
         }),
@@ -820,16 +824,32 @@ fn a_shadow_of_nothing_is_named() {
 }
 
 #[test]
+fn what_only_a_model_could_do_is_named_where_there_is_none() {
+    for (settings, setting) in [
+        ("security_analysis: {guard_a_enabled: true}", "guard_a"),
+        ("security_analysis: {guard_b_enabled: true}", "guard_b"),
+        ("security_analysis: {ner_enabled: true}", "ner"),
+        ("output_safety: {enabled: true, hallucination_enabled: true}", "hallucination"),
+    ] {
+        let remarks = Bench::with_file(format!("{settings}\n")).loaded().remarks();
+        let named = remarks.iter().filter(|remark| remark.contains(&format!("{setting}_model` names none")));
+        assert_eq!(named.count(), 1, "{settings}: {remarks:?}");
+        let with = settings.replace('}', &format!(", {setting}_model: o/m}}"));
+        let remarks = Bench::with_file(format!("{with}\n")).loaded().remarks();
+        assert!(remarks.iter().all(|remark| !remark.contains("names none")), "{with}: {remarks:?}");
+    }
+}
+
+#[test]
 fn a_stop_of_toxic_answers_without_a_model_that_could_ask_for_it_is_said() {
     let remarks =
         |more: &str| Bench::with_file(format!("output_safety: {{enabled: true, {more}}}\n")).loaded().remarks();
-    for without in ["block_on_critical: true", "block_on_critical: true, toxicity_enabled: true"] {
-        let said = remarks(without);
-        assert!(
-            said.len() == 1 && said[0].contains("no toxic answer: the embedded model of toxicity has one class"),
-            "{said:?}"
-        );
-    }
+    let said = remarks("block_on_critical: true");
+    assert!(
+        said.len() == 1 && said[0].contains("no toxic answer while `output_safety.toxicity_enabled` is false"),
+        "{said:?}"
+    );
+    assert_eq!(remarks("block_on_critical: true, toxicity_enabled: true"), Vec::<String>::new());
     assert_eq!(remarks("block_on_critical: true, toxicity_enabled: true, toxicity_model: o/t"), Vec::<String>::new());
     assert_eq!(remarks("toxicity_enabled: true, toxicity_model: o/t"), Vec::<String>::new());
     let off = Bench::with_file("output_safety: {toxicity_enabled: true, toxicity_model: o/t}\n").loaded().remarks();

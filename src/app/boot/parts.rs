@@ -276,6 +276,7 @@ pub(super) fn open_store(
         StorageProfile::Lite => Backend::Sqlite {
             path: settings.storage.database_path.clone(),
             auto_migrate: settings.storage.auto_migrate,
+            migration_copy: settings.storage.migration_copy,
         },
         StorageProfile::Memory => Backend::Memory { max_bytes: MEMORY_PROFILE_BYTES },
     };

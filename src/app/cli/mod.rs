@@ -1,10 +1,12 @@
 //! The command line: what can be asked of the binary, one file per command that does more than a few lines.
 //!
 //! Invariant: what was asked for goes to standard output, complaints to standard error; the exit code is 0 for yes, 1 for
-//! no, 2 for a command line that makes no sense or input that cannot be read; a start that fails ends with [`StartError::exit_code`].
+//! no, 2 for a command line that makes no sense or input that cannot be read; a start that fails ends with [`crate::boot::StartError::exit_code`].
 
 mod alerts;
+mod backup;
 mod common;
+mod db;
 #[cfg(feature = "demo")]
 mod demo;
 mod doctor;
@@ -16,6 +18,7 @@ mod scan;
 mod serve;
 mod settings;
 mod traces;
+mod upgrade;
 mod version;
 
 use std::ffi::OsString;
@@ -23,14 +26,13 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use weir_config::settings::StorageProfile;
 
-use self::common::{Options, complain, print_bytes, say, sources};
+use self::common::{Options, complain, print_bytes, say};
 #[cfg(feature = "demo")]
 use self::demo::DemoOptions;
 use self::serve::ServeOptions;
 use self::settings::PrintFormat;
-use crate::boot::{Extensions, StartError};
+use crate::boot::Extensions;
 
 #[cfg(feature = "demo")]
 macro_rules! see_it_work {
@@ -83,8 +85,17 @@ enum Command {
     /// Examine this machine for the configured gateway: kernel, limits, database, provider, exposure. 0 when nothing
     /// fails.
     Doctor,
-    /// Run the pending migrations of the database and exit.
-    Migrate,
+    /// Run the pending migrations of the database and exit, or take the last one back.
+    Migrate(upgrade::MigrateOptions),
+    /// Say what an upgrade to this version does to the settings and the database.
+    Upgrade(upgrade::UpgradeOptions),
+    /// Copy the database, and the key and flags beside it, while gateways run; verified.
+    Backup(backup::BackupOptions),
+    /// Put a backup back.
+    Restore(backup::RestoreOptions),
+    /// Examine the database file.
+    #[command(subcommand)]
+    Db(db::DbCommand),
     /// See Weir at work: a fake provider, the gateway in front of it, a handful of calls, and the traces they left.
     #[cfg(feature = "demo")]
     Demo(DemoOptions),
@@ -154,7 +165,11 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
         Command::Config(ConfigCommand::Print { format }) => settings::print(&cli.options, format),
         Command::Config(ConfigCommand::Schema) => Ok(settings::schema()),
         Command::Doctor => Ok(doctor::run(&cli.options)),
-        Command::Migrate => migrate(&cli.options),
+        Command::Migrate(how) => upgrade::migrate(&cli.options, &how),
+        Command::Upgrade(how) => upgrade::upgrade(&cli.options, &how),
+        Command::Backup(options) => backup::run(&cli.options, &options),
+        Command::Restore(options) => backup::restore(&cli.options, &options),
+        Command::Db(command) => db::run(&cli.options, &command),
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo::run(&options),
         Command::Scan(options) => scan::run(&cli.options, &options, extensions),
@@ -201,21 +216,4 @@ fn manual() -> ExitCode {
         // Writing into memory does not fail.
         Err(_) => ExitCode::FAILURE,
     }
-}
-
-fn migrate(options: &Options) -> Result<ExitCode, StartError> {
-    let loaded = weir_config::load(&sources(options))?;
-    match loaded.settings.storage.profile {
-        StorageProfile::Memory => say("storage.profile is `memory`: nothing to migrate"),
-        StorageProfile::Lite => {
-            let report = weir_storage::Store::migrate(&loaded.settings.storage.database_path)?;
-            let path = loaded.settings.storage.database_path.display();
-            if report.applied.is_empty() {
-                say(&format!("{path}: up to date at schema version {}", report.to));
-            } else {
-                say(&format!("{path}: schema version {} to {}: {}", report.from, report.to, report.applied.join(", ")));
-            }
-        }
-    }
-    Ok(ExitCode::SUCCESS)
 }

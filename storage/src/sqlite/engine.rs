@@ -1,5 +1,6 @@
 //! The writing engine: one connection, one transaction per batch.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use super::eviction::Eviction;
 use super::file_id::{self, FileId};
 use super::home::Home;
 use super::intern::Interner;
+use super::migrate::{CopyFirst, MigrationReport, Pending};
 use super::reserve::Reserve;
 use super::tallies::Tallies;
 use super::texts::Texts;
@@ -43,6 +45,18 @@ const READERS_REST: Duration = Duration::from_secs(3);
 const LOG_BYTES_MIN: i64 = 256 * 1024;
 /// With less free room than this every batch looks at the log's size.
 const ROOM_SCARCE: i64 = 4 * LOG_PART * LOG_BYTES_MAX;
+
+fn say_migrated(path: &Path, report: &MigrationReport) {
+    let (path, from, to) = (path.display(), report.from, report.to);
+    match (&report.copy, from) {
+        (_, 0) => tracing::info!(%path, schema = to, "the database was made"),
+        _ if report.applied.is_empty() => {}
+        (Some(copy), _) => {
+            tracing::info!(%path, from, to, copy = %copy.display(), "the database was migrated; the copy is what it was before");
+        }
+        (None, _) => tracing::info!(%path, from, to, "the database was migrated"),
+    }
+}
 
 pub(crate) struct SqliteEngine {
     /// How long a write waits for another process that writes: no longer than a batch may take, or a batch that is to be given up
@@ -93,15 +107,15 @@ pub(crate) struct SqliteEngine {
 }
 
 impl SqliteEngine {
-    pub(crate) fn open(home: &Home, auto_migrate: bool, policy: Arc<Policy>) -> Result<Self, OpenError> {
+    pub(crate) fn open(home: &Home, due: Pending, policy: Arc<Policy>) -> Result<Self, OpenError> {
         let path = home.path();
         let mut conn = open::writer(home)?;
-        let report = migrate::apply(&mut conn, path, auto_migrate)?;
+        let report = migrate::apply(&mut conn, path, due)?;
         conn.busy_timeout(open::BUSY_TIMEOUT)
             .and_then(|()| open::keep_changes(&conn))
             .map_err(|error| open::explain(path, "opening the database", error))?;
-        if !report.applied.is_empty() && home.is_file() {
-            tracing::info!(path = %path.display(), from = report.from, to = report.to, "the database was migrated");
+        if home.is_file() {
+            say_migrated(path, &report);
         }
         let page_bytes = conn
             .query_row("SELECT page_size FROM pragma_page_size", [], |row| row.get(0))
@@ -354,7 +368,8 @@ impl Engine for SqliteEngine {
             open::check(&mut conn, self.home.path()).map_err(failed)?;
         }
         if moved {
-            migrate::apply(&mut conn, self.home.path(), true).map_err(failed)?;
+            let due = Pending { apply: true, copy: CopyFirst::Never };
+            migrate::apply(&mut conn, self.home.path(), due).map_err(failed)?;
             self.file = file_id::now(&self.home);
             let path = self.home.path().display();
             tracing::warn!(%path, "the database file was removed or replaced; continuing with the file that is there now");
@@ -405,5 +420,29 @@ impl Engine for SqliteEngine {
             self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)");
         }
         self.conn = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_waits_for_others_no_longer_than_a_batch_may_take() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let home = Home::File(folder.path().join("weir.db"));
+        let mut engine =
+            SqliteEngine::open(&home, Pending { apply: true, copy: CopyFirst::Never }, Arc::default()).unwrap();
+        let waits = |engine: &SqliteEngine| -> i64 {
+            engine.conn.as_ref().unwrap().query_row("PRAGMA busy_timeout", [], |row| row.get(0)).unwrap()
+        };
+        for (limit_ms, waited_ms) in [(300, 300), (10_000, 1_000)] {
+            engine.wait_at_most(Duration::from_millis(limit_ms)).unwrap();
+            assert_eq!(waits(&engine), waited_ms);
+            engine.recover().unwrap();
+            assert_eq!(waits(&engine), waited_ms, "on the next connection, too");
+            engine.truncate_log();
+            assert_eq!(waits(&engine), waited_ms);
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! A migration that has shipped never changes; the next one gets the next number. Each runs in its own transaction, so
 //! a file is always at a whole version.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, TransactionBehavior};
 use sha2::{Digest, Sha256};
@@ -19,6 +19,10 @@ struct Migration {
     name: &'static str,
     sql: &'static str,
 }
+
+/// The ways back, of migrations whose predecessor reads all that matters without what they brought: version and SQL. From the first
+/// release on each migration has one, or what it costs to go without is said in the changelog.
+const BACK: [(u32, &str); 1] = [(28, include_str!("../schema/0028_made_objects.down.sql"))];
 
 /// In order; the version of a migration is its position, counted from 1.
 const MIGRATIONS: [Migration; 29] = [
@@ -69,12 +73,88 @@ pub struct MigrationReport {
     pub to: u32,
     /// Names of the migrations applied, in order.
     pub applied: Vec<&'static str>,
+    /// The copy of the file as it was before.
+    pub copy: Option<PathBuf>,
 }
 
-/// Opens the file, creating it when absent, and applies what is pending.
-pub(crate) fn run(path: &Path) -> Result<MigrationReport, OpenError> {
+/// Opens the file, creating it when absent, and applies what is pending; before that a copy is made, where that is asked for.
+pub(crate) fn run(path: &Path, copies: bool) -> Result<MigrationReport, OpenError> {
     let mut conn = open::writer(&Home::File(path.to_owned()))?;
-    apply(&mut conn, path, true)
+    apply(&mut conn, path, Pending { apply: true, copy: if copies { CopyFirst::Always } else { CopyFirst::Never } })
+}
+
+/// What is done about migrations that are due.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pending {
+    /// They are applied; else the file is refused.
+    pub(crate) apply: bool,
+    /// A copy of the file is made before that.
+    pub(crate) copy: CopyFirst,
+}
+
+/// Whether a file is copied before it is migrated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CopyFirst {
+    Never,
+    /// A gateway that does not start is worse than one without a way back.
+    WhereThereIsRoom,
+    /// Or the migration does not happen.
+    Always,
+}
+
+/// The copy that is made before a file of this version is migrated.
+fn copy_beside(path: &Path, version: u32) -> PathBuf {
+    let mut copy = path.as_os_str().to_owned();
+    copy.push(format!(".schema-{version}"));
+    PathBuf::from(copy)
+}
+
+/// Keeps the file as it is before it is migrated; the name of the copy. Copies of former migrations are removed once there is this one.
+fn keep_copy(conn: &Connection, path: &Path, from: u32) -> Result<PathBuf, OpenError> {
+    let kept = copy_beside(path, from);
+    let mut partial = kept.clone().into_os_string();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let room = crate::room::room_beside(path);
+    if let Some(room) = room.filter(|room| room.free < room.held) {
+        return Err(OpenError::NoRoomForCopy { path: path.to_owned(), needed: room.held, free: room.free });
+    }
+    let failed = |error: std::io::Error| OpenError::Copy { path: kept.clone(), reason: error.to_string() };
+    if partial.exists() {
+        // Of a start that was killed.
+        std::fs::remove_file(&partial).map_err(failed)?;
+    }
+    super::copy::copy_from(conn, path, &partial, &mut |_, _| {})?;
+    std::fs::rename(&partial, &kept).map_err(failed)?;
+    for version in (1..from).filter(|version| *version != from) {
+        // One that cannot be removed takes room and harms nobody.
+        drop(std::fs::remove_file(copy_beside(path, version)));
+    }
+    Ok(kept)
+}
+
+/// Takes the last migration back, on a file that nobody uses; the version the file then has.
+pub(crate) fn down(path: &Path) -> Result<MigrationReport, OpenError> {
+    examine(path, true)?;
+    let mut conn = open::writer(&Home::File(path.to_owned()))?;
+    let failed = |error| open::explain(path, "going back to the former schema", error);
+    let from = version(&conn, path)?;
+    let Some((_, sql)) = BACK.iter().find(|(version, _)| *version == from) else {
+        return Err(OpenError::NoWayBack { path: path.to_owned(), version: from });
+    };
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    tx.execute_batch(sql).map_err(failed)?;
+    tx.execute("DELETE FROM migrations WHERE version = ?1", [from]).map_err(failed)?;
+    tx.commit().map_err(failed)?;
+    let taken = MIGRATIONS.get(from as usize - 1).map(|migration| migration.name);
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(failed)?;
+    Ok(MigrationReport { from, to: from - 1, applied: taken.into_iter().collect(), copy: None })
+}
+
+/// The version of a file that this build knows.
+pub(super) fn schema(conn: &Connection, path: &Path) -> Result<u32, OpenError> {
+    recognise(conn, path)?;
+    version(conn, path)
 }
 
 /// Whether a start would take this existing file, without changing it: how many migrations it would apply.
@@ -88,16 +168,25 @@ pub(crate) fn examine(path: &Path, auto: bool) -> Result<usize, OpenError> {
     Ok(pending)
 }
 
-/// Applies pending migrations, or refuses when `auto` is false and there are some.
-pub(super) fn apply(conn: &mut Connection, path: &Path, auto: bool) -> Result<MigrationReport, OpenError> {
+/// Applies pending migrations, or refuses where there are some and they are not to be applied.
+pub(super) fn apply(conn: &mut Connection, path: &Path, due: Pending) -> Result<MigrationReport, OpenError> {
     let failed = |error| open::explain(path, "migrating the database", error);
     recognise(conn, path)?;
     let from = version(conn, path)?;
     let pending = MIGRATIONS.get(from as usize..).unwrap_or_default();
-    if !pending.is_empty() && !auto {
+    if !pending.is_empty() && !due.apply {
         return Err(OpenError::PendingMigrations { path: path.to_owned(), pending: pending.len() });
     }
-    let mut report = MigrationReport { from, to: from, applied: Vec::new() };
+    let mut report = MigrationReport { from, to: from, applied: Vec::new(), copy: None };
+    if from > 0 && !pending.is_empty() && due.copy != CopyFirst::Never {
+        match keep_copy(conn, path, from) {
+            Ok(copy) => report.copy = Some(copy),
+            Err(error @ OpenError::NoRoomForCopy { .. }) if due.copy == CopyFirst::WhereThereIsRoom => {
+                tracing::warn!(%error, "the database is migrated without a copy of what it was");
+            }
+            Err(error) => return Err(error),
+        }
+    }
     for migration in pending {
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
         tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
@@ -166,7 +255,7 @@ mod tests {
     fn every_earlier_build_refuses_the_file_by_its_number() {
         let path = Path::new("service.db");
         let mut conn = Connection::open_in_memory().unwrap();
-        apply(&mut conn, path, true).unwrap();
+        apply(&mut conn, path, Pending { apply: true, copy: CopyFirst::Never }).unwrap();
         let all = MIGRATIONS.len() as u32;
         assert_eq!(version(&conn, path), Ok(all));
         for known in 1..all {

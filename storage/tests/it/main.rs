@@ -6,6 +6,7 @@
 mod bounds;
 mod chain;
 mod contract;
+mod copies;
 mod crash;
 mod cursors;
 mod facets;
@@ -19,6 +20,7 @@ mod opening;
 mod paging;
 mod power;
 mod records;
+mod released;
 mod reports;
 mod retention;
 mod shim;

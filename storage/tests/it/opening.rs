@@ -108,15 +108,15 @@ fn a_start_waits_for_another_process_s_last_write() {
 fn without_auto_migrate_a_new_file_waits_for_the_migrate_command() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("service.db");
-    let backend = Backend::Sqlite { path: path.clone(), auto_migrate: false };
+    let backend = Backend::Sqlite { path: path.clone(), auto_migrate: false, migration_copy: false };
     let error = Store::open(options(backend.clone())).err().unwrap();
     assert!(error.to_string().contains("weir migrate"), "{error}");
 
-    let report = Store::migrate(&path).unwrap();
+    let report = Store::migrate(&path, false).unwrap();
     assert_eq!(error, OpenError::PendingMigrations { path: path.clone(), pending: report.applied.len() });
     assert_eq!((report.from, report.to as usize, report.applied[0]), (0, report.applied.len(), "records"));
     let latest = report.to;
-    let report = Store::migrate(&path).unwrap();
+    let report = Store::migrate(&path, false).unwrap();
     assert_eq!((report.from, report.to, report.applied), (latest, latest, vec![]));
     assert!(Store::open(options(backend)).unwrap().close(PATIENCE));
 }

@@ -58,7 +58,7 @@ pub(crate) fn watched(backend: Backend, observer: Arc<Watch>) -> StoreOptions {
 }
 
 pub(crate) fn file(path: &Path) -> Backend {
-    Backend::Sqlite { path: path.to_owned(), auto_migrate: true }
+    Backend::Sqlite { path: path.to_owned(), auto_migrate: true, migration_copy: false }
 }
 
 pub(crate) fn open(path: &Path) -> Store {

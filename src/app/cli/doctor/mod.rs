@@ -7,6 +7,7 @@
 
 mod alerts;
 mod choice;
+mod cores;
 mod diagnosis;
 mod files;
 mod host;
@@ -33,7 +34,7 @@ pub(super) fn run(options: &Options) -> ExitCode {
             for violation in &error.violations {
                 tell(Diagnosis::fail("settings", violation.to_string()));
             }
-            host::machine(None).into_iter().for_each(&mut tell);
+            host::machine(None).into_iter().chain(cores::placement(None)).for_each(&mut tell);
         }
     }
     let count = |level| diagnoses.iter().filter(|diagnosis| diagnosis.level == level).count();
@@ -54,7 +55,7 @@ fn examine(loaded: &Loaded, tell: &mut impl FnMut(Diagnosis)) {
     if let Some(advice) = crate::ops::store::breaker_advice(settings) {
         tell(Diagnosis::warn("breaker", advice));
     }
-    host::machine(Some(settings)).into_iter().for_each(&mut *tell);
+    host::machine(Some(settings)).into_iter().chain(cores::placement(Some(settings))).for_each(&mut *tell);
     identity(loaded).into_iter().for_each(&mut *tell);
     files(loaded).into_iter().for_each(&mut *tell);
     network::listeners(settings).into_iter().for_each(&mut *tell);

@@ -25,7 +25,7 @@ pub(in crate::app::cli) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new() -> Self {
+    pub(in crate::app::cli) fn new() -> Self {
         let due = std::io::stderr().is_terminal().then(|| Instant::now() + QUIET);
         Self { due, drawn: false, total: 0, done: 0, files: 0, counted: None }
     }

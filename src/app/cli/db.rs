@@ -1,0 +1,86 @@
+//! `weir db`: the database file by itself.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use weir_config::settings::StorageProfile;
+use weir_storage::OpenError;
+
+use super::common::{EXIT_USAGE, Options, complain, say, sources};
+use super::scan::{Progress, plain};
+use crate::boot::StartError;
+
+#[derive(Debug, Clone, Subcommand)]
+pub(super) enum DbCommand {
+    /// Look at every page, row, index and reference, and at the chain of the audit log. Changes nothing; may run beside gateways. 0 when the
+    /// database is whole.
+    Check {
+        /// The database file, in place of `storage.database_path`.
+        #[arg(long, value_name = "FILE")]
+        database: Option<PathBuf>,
+    },
+}
+
+/// Examines.
+pub(super) fn run(from: &Options, command: &DbCommand) -> Result<ExitCode, StartError> {
+    let DbCommand::Check { database } = command;
+    let path = match database {
+        Some(path) => path.clone(),
+        None => {
+            let storage = weir_config::load(&sources(from))?.settings.storage.clone();
+            if storage.profile == StorageProfile::Memory {
+                complain("storage.profile is `memory`: there is no file");
+                return Ok(ExitCode::from(EXIT_USAGE));
+            }
+            storage.database_path
+        }
+    };
+    if !path.exists() {
+        complain(&plain(&format!("{}: there is no such file", path.display())));
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    let mut progress = Progress::counting("seconds of examination");
+    let mut told = 0;
+    let examined = weir_storage::check(&path, &mut |took| {
+        progress.advance(took.as_secs().saturating_sub(told));
+        told = took.as_secs();
+    });
+    progress.clear();
+    let (examined, mut faults) = match examined {
+        // So damaged that it cannot even be opened: that is an answer, too.
+        Err(OpenError::Damaged { detail, .. }) => (None, vec![detail]),
+        other => {
+            let examined = other?;
+            let faults = examined.faults.clone();
+            (Some(examined), faults)
+        }
+    };
+    if faults.is_empty() && examined.as_ref().is_some_and(|examined| examined.pending == 0) {
+        faults.extend(audit_fault(&path)?);
+    }
+    let shown = path.display();
+    for fault in &faults {
+        say(&plain(&format!("FAIL  {fault}")));
+    }
+    if !faults.is_empty() {
+        say(&plain(&format!(
+            "{shown}: damaged; stop the gateways, keep a copy of the file, and put the newest backup back (`weir restore BACKUP --replace`)"
+        )));
+        return Ok(ExitCode::FAILURE);
+    }
+    let Some(examined) = examined else { return Ok(ExitCode::FAILURE) };
+    let pending = match examined.pending {
+        0 => String::new(),
+        pending => format!(", {pending} migration(s) pending"),
+    };
+    say(&plain(&format!("{shown}: whole, {} bytes, schema version {}{pending}", examined.bytes, examined.schema)));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is wrong with the audit log, where something is.
+fn audit_fault(path: &std::path::Path) -> Result<Option<String>, StartError> {
+    let audit = weir_storage::RecordReader::open(path)?.check_audit()?;
+    let at = audit.first_bad_seq.map_or_else(String::new, |seq| format!(" at line {seq}"));
+    Ok((!audit.intact).then(|| format!("the audit log's chain is broken{at}: a line was altered, removed or put in")))
+}
