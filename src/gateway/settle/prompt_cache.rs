@@ -20,7 +20,17 @@ const KEPT_SECONDS: i64 = 300;
 /// Bytes one token stands for, where nobody has counted.
 const BYTES_PER_TOKEN: u64 = 4;
 /// Operations that send a prompt.
-const PROMPTED: [&str; 5] = ["chat_completion", "messages", "chat", "generate", "completion"];
+const PROMPTED: [&str; 9] = [
+    "chat_completion",
+    "responses",
+    "messages",
+    "generate_content",
+    "interaction",
+    "converse",
+    "chat",
+    "generate",
+    "completion",
+];
 
 /// The finding of a prompt that parts from the one before it.
 const BREAK: &str = "prompt_cache_break";

@@ -415,13 +415,14 @@ mod tests {
     use weir_config::vocab::SpanId;
 
     use super::super::engine::SqliteEngine;
+    use super::super::migrate::{CopyFirst, Pending};
     use super::super::{Home, rows};
     use super::*;
     use crate::encode::sample_span;
     use crate::record::SpanRecord;
 
     fn engine(home: &Home) -> SqliteEngine {
-        SqliteEngine::open(home, true, Arc::default()).unwrap()
+        SqliteEngine::open(home, Pending { apply: true, copy: CopyFirst::Never }, Arc::default()).unwrap()
     }
 
     fn spans_of(engine: &mut SqliteEngine, trace: TraceId) -> i64 {

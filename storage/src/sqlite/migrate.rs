@@ -22,7 +22,10 @@ struct Migration {
 
 /// The ways back, of migrations whose predecessor reads all that matters without what they brought: version and SQL. From the first
 /// release on each migration has one, or what it costs to go without is said in the changelog.
-const BACK: [(u32, &str); 1] = [(28, include_str!("../schema/0028_made_objects.down.sql"))];
+const BACK: [(u32, &str); 2] = [
+    (28, include_str!("../schema/0028_made_objects.down.sql")),
+    (29, include_str!("../schema/0029_prompt_cache.down.sql")),
+];
 
 /// In order; the version of a migration is its position, counted from 1.
 const MIGRATIONS: [Migration; 29] = [
