@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import urllib.request
 
 import anthropic
@@ -20,6 +21,9 @@ answer = client.messages.create(
 for block in answer.content:
     print(block.type, getattr(block, "text", None) or getattr(block, "input", ""))
 
-request = urllib.request.Request(f"{WEIR}/api/v1/spans?limit=1&fields=model,input_tokens,output_tokens,messages", headers={"x-api-key": KEY})
-(span,) = json.load(urllib.request.urlopen(request))["data"]
-print("recorded:", json.dumps(span)[:200])
+request = urllib.request.Request(f"{WEIR}/api/v1/spans?limit=1&fields=model,prompt_tokens,completion_tokens,messages", headers={"x-api-key": KEY})
+spans = []
+while not spans:  # A call is in the record some milliseconds after its answer.
+    time.sleep(0.1)
+    spans = json.load(urllib.request.urlopen(request))["data"]
+print("recorded:", json.dumps(spans[0])[:200])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import urllib.request
 
 import openai
@@ -24,5 +25,9 @@ print("pieces of the stream:", words)
 
 # The same key reads the record: it names the tenant.
 request = urllib.request.Request(f"{WEIR}/api/v1/spans?limit=2", headers={"Authorization": f"Bearer {KEY}"})
-for span in json.load(urllib.request.urlopen(request))["data"]:
+spans = []
+while len(spans) < 2:  # A call is in the record some milliseconds after its answer.
+    time.sleep(0.1)
+    spans = json.load(urllib.request.urlopen(request))["data"]
+for span in spans:
     print("recorded:", span["model"], span["total_tokens"], "tokens, score", span["security_score"])

@@ -38,4 +38,4 @@ span = {
 }
 ask("/v1/traces", {"resourceSpans": [{"resource": {"attributes": []}, "scopeSpans": [{"spans": [span]}]}]})
 (stored,) = ask("/api/v1/spans?limit=1")["data"]
-print("recorded:", stored["model"], stored["total_tokens"], "tokens,", stored["estimated_cost_usd"], "USD")
+print("recorded:", stored["model"], stored["total_tokens"], "tokens,", f"{stored['estimated_cost_usd']:.7f}", "USD")

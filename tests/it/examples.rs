@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::clients::{python, run_client};
 use crate::coding_agents::packages;
-use crate::support::{Call, Driver, Gateway, ServerHandle, Setup, call, provider};
+use crate::support::{Call, Driver, Gateway, ServerHandle, Setup, Upstream, call, eventually, provider};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
@@ -56,15 +56,18 @@ fn the_ai_sdk_answers_in_one_session() {
     let printed = run_client(Command::new("node").arg(script).env("WEIR_URL", gateway.url()));
     assert!(printed.contains("answer: ") && printed.contains("pieces of the stream: "), "{printed}");
     let of_key = Call::get("/api/v1/sessions").field("Authorization", "Bearer sk-example");
-    let sessions = call(gateway.addr, of_key.bytes()).json();
-    assert_eq!((&sessions["total"], &sessions["data"][0]["calls"]), (&1.into(), &2.into()), "{sessions}");
+    let sessions = eventually("both calls are in the record", || {
+        let sessions = call(gateway.addr, of_key.bytes()).json();
+        (sessions["data"][0]["calls"] == 2).then_some(sessions)
+    });
+    assert_eq!(sessions["total"], 1, "{sessions}");
 }
 
 #[test]
 fn an_injection_is_refused_and_a_question_is_not() {
     let (gateway, _provider) = started("block", &[]);
     let printed = run("block", &gateway);
-    assert!(printed.starts_with("a question: 200\nan injection: 403\nfindings:\n"), "{printed}");
+    assert!(printed.starts_with("a question: 200\nan injection: 403\nfindings: {"), "{printed}");
     assert!(printed.contains("\"finding_type\":\"prompt_injection\""), "{printed}");
 }
 
@@ -80,8 +83,12 @@ fn calls_go_where_their_dialect_or_model_belongs() {
     let replaced = [("https://api.anthropic.com", ""), ("http://127.0.0.1:8001", ""), ("http://127.0.0.1:8002", "")];
     let (gateway, _provider) = started("providers", &replaced);
     let printed = run("providers", &gateway);
-    for tag in ["\"upstream\":\"default\"", "\"upstream\":\"anthropic\"", "\"upstream\":\"vllm-"] {
-        assert!(printed.contains(tag), "{tag}: {printed}");
+    for line in [
+        "gpt-4o-mini: \"upstream\":\"default\"",
+        "claude-sonnet-4-5: \"upstream\":\"anthropic\"",
+        "qwen3-coder: \"upstream\":\"vllm-",
+    ] {
+        assert!(printed.contains(line), "{line}: {printed}");
     }
 }
 
@@ -96,7 +103,11 @@ fn a_rule_of_ones_own_finds_and_an_exception_is_kept_to_its_agent() {
 
 #[test]
 fn findings_reach_both_channels() {
-    let receiver = crate::support::provider();
+    let receiver = Upstream::play(|peer| {
+        while peer.request().is_some() {
+            peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
     let slack = format!("{}/slack", receiver.url());
     let hook = format!("{}/hook", receiver.url());
     let replaced = [
