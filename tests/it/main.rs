@@ -15,6 +15,7 @@ mod alerts;
 mod analysis;
 mod anomalies;
 mod api;
+mod bodies;
 mod book;
 mod boundary;
 mod breaker;
