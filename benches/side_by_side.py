@@ -32,6 +32,8 @@ import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 READY_TIMEOUT_S = 60
+# Requests of a session, `weir-loadtest run --plan session`.
+TURNS = 50
 STOP_TIMEOUT_S = 20
 # Without a proxy from the environment in between: these requests stay on this machine.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -212,6 +214,8 @@ def run_command(options, base, pids, json_path):
         command += ["--rate", options.rate, "--arrivals", options.arrivals]
     if options.stream:
         command.append("--stream")
+    if getattr(options, "plan", "bodies") != "bodies":
+        command += ["--plan", options.plan]
     if getattr(options, "repeat_bodies", False):
         command.append("--repeat-bodies")
     if getattr(options, "seen_share", None) is not None:
@@ -293,12 +297,16 @@ def shown(value, digits=1):
 
 def markdown(summaries, options):
     load = f"{options.mode} loop" + (f" at {options.rate}/s ({options.arrivals})" if options.mode == "open" else "")
-    title = f"**{load}, {options.connections} connections, {options.dialect} bodies of {options.body_bytes} bytes"
+    sessions = getattr(options, "plan", "bodies") == "session"
+    bodies = f"sessions of {TURNS} turns from 4 KB to 400 KB" if sessions else f"bodies of {options.body_bytes} bytes"
+    title = f"**{load}, {options.connections} connections, {options.dialect} {bodies}"
     title += f", {options.seen_share:g} of the text seen before" if getattr(options, "seen_share", None) is not None else ""
     title += f", answered {options.early} from the head" if getattr(options, "early", None) else ""
     title += f", streams of {options.frames} frames every {options.frame_ms} ms**" if options.stream else "**"
     columns = ["target", "runs", "CPU us/req (min-max)", "x nginx CPU", "req/s (min-max)", "x nginx req/s"]
     columns += ["p50 us", "p99 us", "RSS MiB before/after", "failed", "dropped"]
+    if sessions:
+        columns[3:3] = ["CPU ms/session"]
     if options.stream:
         columns[6:6] = ["CPU us/frame", "first byte p50 us", "frame delay p50 us", "frame delay p99 us"]
     rows = [columns, ["---"] + ["--:"] * (len(columns) - 1)]
@@ -311,6 +319,9 @@ def markdown(summaries, options):
         )
         mib = lambda figure: None if median(summary, figure) is None else median(summary, figure) / 1024
         row = [name, str(summary["runs"]), ranged("cpu_us_per_request", 2)]
+        if sessions:
+            per_request = median(summary, "cpu_us_per_request")
+            row += [shown(None if per_request is None else per_request * TURNS / 1000, 2)]
         row += [shown(ratio(summary, base, "cpu_us_per_request"), 2), ranged("ok_per_s", 0)]
         row += [shown(ratio(summary, base, "ok_per_s"), 3)]
         if options.stream:
@@ -386,6 +397,8 @@ def arguments():
     parser.add_argument("--stream", action="store_true", help="streamed answers")
     parser.add_argument("--frames", type=int, default=50, help="content frames of a stream")
     parser.add_argument("--frame-ms", type=int, default=10, help="milliseconds between frames")
+    parser.add_argument("--plan", choices=["bodies", "session"], default="bodies",
+                        help="session: conversations of a coding agent that grow from 4 KB to 400 KB in 50 turns")
     parser.add_argument("--repeat-bodies", action="store_true", help="the same 512 bodies again and again, as the history of a conversation comes back")
     parser.add_argument("--seen-share", type=float, help="share of each body's text that stood in earlier requests; 0: one new message")
     parser.add_argument("--early", type=int, metavar="STATUS",

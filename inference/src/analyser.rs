@@ -18,7 +18,7 @@ use weir_config::vocab::{ByteSpan, Finding, Severity};
 use crate::builtin::{self, Compiled, JAILBREAK, RULES, SECRETS};
 use crate::candidate::{Candidate, ORDER_TYPES, Source};
 use crate::change::Changes;
-use crate::clean::{Clean, Count, Name, TextBytes};
+use crate::clean::{Clean, Count, KnownTexts, Name, TextBytes};
 use crate::decode::{DEPTH_MAX, Run, Runs};
 use crate::detector::{Detector, Found, Text};
 use crate::detector_set::{DETECTORS_MAX, DetectorSet};
@@ -186,6 +186,12 @@ impl Analyser {
         Self { clean: Clean::without_memory(), ..self }
     }
 
+    /// The same with so many bytes of memory for texts that were clean.
+    #[must_use]
+    pub fn with_memory(self, bytes: usize) -> Self {
+        Self { clean: Clean::of_bytes(bytes), ..self }
+    }
+
     /// What analyses do under these settings.
     pub fn plan(&self, settings: &PlanSettings<'_>) -> Plan {
         Plan::new(&self.detectors, settings)
@@ -212,6 +218,22 @@ impl Analyser {
     /// Bytes of text met until now, by all threads.
     pub fn text_bytes(&self) -> TextBytes {
         self.clean.met()
+    }
+
+    /// How often texts were known, and what remembering them takes.
+    pub fn known_texts(&self) -> KnownTexts {
+        self.clean.known_texts()
+    }
+
+    /// Makes what is otherwise made when a text first needs it: compiled patterns, above all. Takes some ten milliseconds, so it is for a
+    /// thread that no call waits for, soon after the start.
+    pub fn prepare_all(&self) {
+        self.compiled.matcher.prepare();
+        self.changes.prepare();
+        crate::decode::prepare();
+        if let Some(operator) = &self.operator {
+            operator.prepare();
+        }
     }
 
     /// Memory for one thread. What a rule's pattern needs is built when its literal is first seen: microseconds then, and

@@ -94,6 +94,11 @@ const ENCODED: usize = GROUPS_MAX + 1;
 // === impl Changes ===
 
 impl Changes {
+    /// Makes what the first change of a definition would wait for.
+    pub(crate) fn prepare(&self) {
+        self.0.get_or_init(Words::new);
+    }
+
     /// The worst order in the sentences of `text` at `new`.
     pub(crate) fn order(
         &self,

@@ -4,12 +4,14 @@
 //! been looked at already. What a text holds depends on nothing but the text, its role and the plan it is judged under, so a text that
 //! was clean is clean, and need not be looked at again. Texts with findings are looked at each time.
 //!
-//! Kept are 128 bits of a hash with a secret key for each text, in a table of fixed size that all threads read and
-//! write without locks. Invariants: a tenant's texts are known to nobody else, not even by the time it takes; nothing
-//! of a text can be told from the table; a text that is not remembered is only looked at once more.
+//! Kept are 128 bits of a hash with a secret key for each text, in tables that all threads read and write without locks. It
+//! begins with a small table; where that has no room left in many of its places the next one, four times as large, takes what
+//! comes, up to the bytes it was given ([`Clean::of_bytes`]). What is met again in the former table moves to the present one.
+//! Invariants: a tenant's texts are known to nobody else, not even by the time it takes; nothing of a text can be told from the
+//! tables; a text that is not remembered is only looked at once more.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
@@ -20,10 +22,16 @@ use crate::part::{Part, PartKind};
 use crate::pins::Tool;
 use crate::plan::Call;
 
-/// Places in the table, as a power of two; 4 MiB.
-const SETS_BITS: u32 = 16;
-/// Places of one piece of it, as a power of two. A piece is made when something is remembered in it.
-const PIECE_BITS: u32 = 10;
+/// Bytes of the first table: 65,536 texts.
+const FIRST_BYTES: usize = 1 << 20;
+/// How many times as large as the one before a table is.
+const GROWTH: usize = 4;
+/// Bytes that all tables take where nobody says otherwise.
+const BYTES_USUAL: usize = 16 << 20;
+/// Places of one piece of a table. A piece is made when something is remembered in it: 64 KiB.
+const PIECE_SETS: usize = 1 << 10;
+/// A table is full when one in so many of its places has turned a text out: by then more than half of its room is taken.
+const CROWDED_PART: usize = 8;
 /// Texts one place has room for: a cache line full.
 const WAYS: usize = 4;
 /// Shorter texts are looked at faster than they are looked up, in bytes.
@@ -32,11 +40,22 @@ const TEXT_MIN: usize = 64;
 /// The texts found clean.
 #[derive(Debug)]
 pub(crate) struct Clean {
+    /// From small to large; none where nothing is remembered.
+    tables: Box<[Table]>,
+    /// The one that takes what comes.
+    present: AtomicUsize,
+    key: [u64; 3],
+    counts: Mutex<Vec<Arc<CachePadded<Count>>>>,
+}
+
+/// Places for texts, in pieces.
+#[derive(Debug)]
+struct Table {
     pieces: Box<[OnceLock<Box<[Set]>>]>,
     /// Places in each piece.
     sets: usize,
-    key: [u64; 3],
-    counts: Mutex<Vec<Arc<CachePadded<Count>>>>,
+    /// Texts that were turned out for others.
+    turned_out: CachePadded<AtomicU64>,
 }
 
 /// Texts whose hashes share their last bits.
@@ -49,11 +68,13 @@ struct Set([Slot; WAYS]);
 #[derive(Debug, Default)]
 struct Slot(AtomicU64, AtomicU64);
 
-/// Bytes of text one thread has met; written by that thread alone.
+/// Bytes of text one thread has met, and texts; written by that thread alone.
 #[derive(Debug, Default)]
 pub(crate) struct Count {
     scanned: AtomicU64,
     known: AtomicU64,
+    texts_scanned: AtomicU64,
+    texts_known: AtomicU64,
 }
 
 /// Bytes of text that all threads have met.
@@ -65,6 +86,21 @@ pub struct TextBytes {
     pub known: u64,
 }
 
+/// What the memory of clean texts has done and holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KnownTexts {
+    /// Texts that were asked for and known.
+    pub hits: u64,
+    /// Texts that the detectors looked at: not known, or not remembered because something was found in them.
+    pub misses: u64,
+    /// Texts forgotten for others, since the start.
+    pub turned_out: u64,
+    /// Bytes the tables take now.
+    pub bytes: usize,
+    /// Bytes they may take.
+    pub bytes_max: usize,
+}
+
 /// Names one text of one tenant in one role under one plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name(u64, u64);
@@ -73,29 +109,52 @@ pub(crate) struct Name(u64, u64);
 
 impl Clean {
     pub(crate) fn new() -> Self {
-        Self::with_sets(1 << (SETS_BITS - PIECE_BITS), 1 << PIECE_BITS)
+        Self::of_bytes(BYTES_USUAL)
+    }
+
+    /// One whose tables take about so many bytes together, once they are full.
+    pub(crate) fn of_bytes(bytes: usize) -> Self {
+        let mut tables = vec![Table::of_bytes(FIRST_BYTES)];
+        let (mut last, mut all) = (FIRST_BYTES, FIRST_BYTES);
+        while all + last * GROWTH <= bytes {
+            last *= GROWTH;
+            all += last;
+            tables.push(Table::of_bytes(last));
+        }
+        // What is left of the bytes is worth a last table of another size.
+        if bytes.saturating_sub(all) > last
+            && let rest = 1 << (bytes - all).ilog2()
+        {
+            tables.push(Table::of_bytes(rest));
+        }
+        Self::with(tables)
     }
 
     /// One that remembers nothing.
     pub(crate) fn without_memory() -> Self {
-        Self::with_sets(0, 0)
+        Self::with(Vec::new())
     }
 
-    /// `pieces` of `sets` places each, powers of two.
-    fn with_sets(pieces: usize, sets: usize) -> Self {
+    fn with(tables: Vec<Table>) -> Self {
         // The keys of the standard library's hash maps are the system's random numbers.
         let random = || RandomState::new().build_hasher().finish();
         Self {
-            pieces: (0..pieces).map(|_| OnceLock::new()).collect(),
-            sets,
+            tables: tables.into(),
+            present: AtomicUsize::new(0),
             key: [random(), random(), random()],
             counts: Mutex::new(Vec::new()),
         }
     }
 
+    /// One table of `pieces` of `sets` places each, powers of two.
+    #[cfg(test)]
+    fn with_sets(pieces: usize, sets: usize) -> Self {
+        Self::with(vec![Table::new(pieces, sets)])
+    }
+
     /// The name of this text, if it is of a kind that is sent again. What defines one tool may be new for another one.
     pub(crate) fn name(&self, part: &Part<'_>, tool: Option<Tool>, call: &Call<'_>) -> Option<Name> {
-        if self.pieces.is_empty() || part.text.len() < TEXT_MIN || part.kind == PartKind::Output {
+        if self.tables.is_empty() || part.text.len() < TEXT_MIN || part.kind == PartKind::Output {
             return None;
         }
         let [first, second, third] = self.key;
@@ -117,32 +176,51 @@ impl Clean {
     /// Asks for the places of these names with nothing between them, so that the waits for memory overlap: the table is larger than what
     /// a core keeps near, and a conversation of ten messages would wait ten times.
     pub(crate) fn fetch(&self, names: impl Iterator<Item = Name>) {
-        let places = names.filter_map(|name| set(self.piece(name)?.get()?, name)).filter_map(|set| set.0.first());
+        let Some(table) = self.present() else { return };
+        let places = names.filter_map(|name| table.set(name)?.0.first());
         std::hint::black_box(places.fold(0, |all, slot| all ^ slot.0.load(Ordering::Relaxed)));
     }
 
     /// Whether the text was clean before.
     pub(crate) fn has(&self, name: Name) -> bool {
-        let piece = self.piece(name).and_then(OnceLock::get);
-        piece.and_then(|sets| set(sets, name)).is_some_and(|set| set.0.iter().any(|slot| slot.is(name)))
+        let at = self.present.load(Ordering::Relaxed);
+        let has = |at: usize| self.tables.get(at).is_some_and(|table| table.has(name));
+        if has(at) {
+            return true;
+        }
+        let known = at.checked_sub(1).is_some_and(has);
+        if known {
+            self.add(name);
+        }
+        known
     }
 
     /// Remembers a text as clean, in the place of another one if need be.
     pub(crate) fn add(&self, name: Name) {
-        let made = || (0..self.sets).map(|_| Set::default()).collect();
-        let Some(set) = self.piece(name).and_then(|piece| set(piece.get_or_init(made), name)) else { return };
-        let free = set.0.iter().position(|slot| slot.0.load(Ordering::Relaxed) == 0);
-        // Which one goes is left to the hash: to know which was asked for last would take a write for each question.
-        let place = free.unwrap_or((name.0 >> 32) as usize % WAYS);
-        if let Some(Slot(first, second)) = set.0.get(place) {
-            first.store(name.0, Ordering::Relaxed);
-            second.store(name.1, Ordering::Relaxed);
+        let at = self.present.load(Ordering::Relaxed);
+        let Some(table) = self.tables.get(at) else { return };
+        if !table.add(name) && table.is_crowded() && at + 1 < self.tables.len() {
+            // Two threads that see this at once mean the same table.
+            self.present.fetch_max(at + 1, Ordering::Relaxed);
         }
     }
 
-    /// The piece of the table a name belongs to.
-    fn piece(&self, name: Name) -> Option<&OnceLock<Box<[Set]>>> {
-        self.pieces.get((name.1 >> 32) as usize & self.pieces.len().checked_sub(1)?)
+    fn present(&self) -> Option<&Table> {
+        self.tables.get(self.present.load(Ordering::Relaxed))
+    }
+
+    /// What it has done until now, and holds.
+    pub(crate) fn known_texts(&self) -> KnownTexts {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = self.counts.lock();
+        let sum = |of: fn(&Count) -> &AtomicU64| counts.iter().map(|count| load(of(count))).sum();
+        KnownTexts {
+            hits: sum(|count| &count.texts_known),
+            misses: sum(|count| &count.texts_scanned),
+            turned_out: self.tables.iter().map(|table| load(&table.turned_out)).sum(),
+            bytes: self.tables.iter().map(Table::bytes).sum(),
+            bytes_max: self.tables.iter().map(Table::bytes_max).sum(),
+        }
     }
 
     /// A place where a thread counts.
@@ -159,6 +237,63 @@ impl Clean {
             scanned: sum.scanned + count.scanned.load(Ordering::Relaxed),
             known: sum.known + count.known.load(Ordering::Relaxed),
         })
+    }
+}
+
+// === impl Table ===
+
+impl Table {
+    fn new(pieces: usize, sets: usize) -> Self {
+        let pieces = (0..pieces).map(|_| OnceLock::new()).collect();
+        Self { pieces, sets, turned_out: CachePadded::default() }
+    }
+
+    /// One of so many bytes, a power of two.
+    fn of_bytes(bytes: usize) -> Self {
+        Self::new((bytes / size_of::<Set>() / PIECE_SETS).max(1), PIECE_SETS)
+    }
+
+    /// The piece of the table a name belongs to.
+    fn piece(&self, name: Name) -> Option<&OnceLock<Box<[Set]>>> {
+        self.pieces.get((name.1 >> 32) as usize & self.pieces.len().checked_sub(1)?)
+    }
+
+    /// The place of a name, where its piece has been made.
+    fn set(&self, name: Name) -> Option<&Set> {
+        set(self.piece(name)?.get()?, name)
+    }
+
+    fn has(&self, name: Name) -> bool {
+        self.set(name).is_some_and(|set| set.0.iter().any(|slot| slot.is(name)))
+    }
+
+    /// Puts a name in; false when that turned another one out.
+    fn add(&self, name: Name) -> bool {
+        let made = || (0..self.sets).map(|_| Set::default()).collect();
+        let Some(set) = self.piece(name).and_then(|piece| set(piece.get_or_init(made), name)) else { return true };
+        let free = set.0.iter().position(|slot| slot.0.load(Ordering::Relaxed) == 0);
+        // Which one goes is left to the hash: to know which was asked for last would take a write for each question.
+        let place = free.unwrap_or((name.0 >> 32) as usize % WAYS);
+        if free.is_none() {
+            self.turned_out.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(Slot(first, second)) = set.0.get(place) {
+            first.store(name.0, Ordering::Relaxed);
+            second.store(name.1, Ordering::Relaxed);
+        }
+        free.is_some()
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.turned_out.load(Ordering::Relaxed) >= (self.pieces.len() * self.sets / CROWDED_PART) as u64
+    }
+
+    fn bytes(&self) -> usize {
+        self.pieces.iter().filter(|piece| piece.get().is_some()).count() * self.sets * size_of::<Set>()
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.pieces.len() * self.sets * size_of::<Set>()
     }
 }
 
@@ -179,16 +314,18 @@ impl Slot {
 
 impl Count {
     pub(crate) fn scanned(&self, part: &Part<'_>) {
-        Self::add(&self.scanned, part);
+        Self::add(&self.scanned, part.text.len() as u64);
+        Self::add(&self.texts_scanned, 1);
     }
 
     pub(crate) fn known(&self, part: &Part<'_>) {
-        Self::add(&self.known, part);
+        Self::add(&self.known, part.text.len() as u64);
+        Self::add(&self.texts_known, 1);
     }
 
     /// Only one thread writes, so this takes no locked instruction.
-    fn add(count: &AtomicU64, part: &Part<'_>) {
-        count.store(count.load(Ordering::Relaxed) + part.text.len() as u64, Ordering::Relaxed);
+    fn add(count: &AtomicU64, more: u64) {
+        count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
     }
 }
 
@@ -245,6 +382,41 @@ mod tests {
         assert_eq!(known, 4 * WAYS);
         assert!(told.last().is_some_and(|name| clean.has(*name)));
         assert!(!untold.iter().any(|name| clean.has(*name)));
+    }
+
+    #[test]
+    fn the_tables_grow_with_what_is_told_up_to_their_bytes() {
+        let name = |n: u64| {
+            let mixed = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            Name(mixed | 1, mixed.rotate_left(29) ^ n)
+        };
+        let clean = Clean::of_bytes(21 << 20);
+        assert_eq!(clean.tables.iter().map(Table::bytes_max).collect::<Vec<_>>(), [1 << 20, 4 << 20, 16 << 20]);
+        let known = |from: u64, to: u64| (from..to).filter(|n| clean.has(name(*n))).count() as u64;
+        (0..30_000).for_each(|n| clean.add(name(n)));
+        assert!(clean.known_texts().bytes <= 1 << 20 && known(0, 30_000) > 28_500, "{}", known(0, 30_000));
+        // Three times as many as the first table has room for; what is met again is kept.
+        (30_000..200_000).for_each(|n| {
+            clean.add(name(n));
+            if n % 4 == 0 {
+                clean.has(name(n / 4));
+            }
+        });
+        assert!(known(150_000, 200_000) > 45_000, "{}", known(150_000, 200_000));
+        (200_000..3_000_000).for_each(|n| clean.add(name(n)));
+        let held = clean.known_texts();
+        assert!(held.bytes <= held.bytes_max && held.bytes_max == 21 << 20 && held.turned_out > 1_000_000, "{held:?}");
+        assert!(known(2_900_000, 3_000_000) > 80_000);
+        assert!(!(3_000_000..3_100_000).any(|n| clean.has(name(n))));
+    }
+
+    #[test]
+    fn bytes_between_two_sizes_are_used_too() {
+        let sizes = |bytes| Clean::of_bytes(bytes).tables.iter().map(Table::bytes_max).collect::<Vec<_>>();
+        assert_eq!(sizes(0), [1 << 20]);
+        assert_eq!(sizes(4 << 20), [1 << 20, 2 << 20]);
+        assert_eq!(sizes(64 << 20), [1 << 20, 4 << 20, 16 << 20, 32 << 20]);
+        assert_eq!(sizes(96 << 20), [1 << 20, 4 << 20, 16 << 20, 64 << 20]);
     }
 
     #[test]

@@ -67,7 +67,7 @@ mod trained;
 mod tuning;
 
 pub use analyser::{Analyser, Scratch};
-pub use clean::TextBytes;
+pub use clean::{KnownTexts, TextBytes};
 pub use detector::{CostClass, Decoded, Detector, Found, Kinds, Needs, Text};
 pub use detector_set::{DETECTORS_MAX, DetectorSet};
 pub use fusion::Fusion;

@@ -61,6 +61,11 @@ impl OperatorRules {
         Ok(())
     }
 
+    /// Compiles their patterns, which a text would else wait for.
+    pub(crate) fn prepare(&self) {
+        self.current.load().book.matcher().prepare();
+    }
+
     /// How many rules and how many allow rules there are.
     pub fn count(&self) -> (usize, usize) {
         let set = self.current.load();

@@ -107,6 +107,13 @@ pub(crate) struct RuleMatcher {
     of_definitions: Index,
 }
 
+impl RuleMatcher {
+    /// Compiles the patterns that no text has asked for yet.
+    pub(crate) fn prepare(&self) {
+        self.rules.iter().for_each(|rule| rule.pattern.prepare());
+    }
+}
+
 /// Per-thread scratch memory of the matcher.
 #[derive(Debug, Default)]
 pub(crate) struct MatcherScratch {

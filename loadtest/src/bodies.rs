@@ -4,8 +4,10 @@
 //! and stays so whatever number is written into it.
 
 use super::arrivals::Random;
-use super::cli::{RequestDialect, Settings};
+use super::cli::{Plan, RequestDialect, Settings};
 use super::prose;
+use super::request::{head, write_word};
+use super::sessions::Sessions;
 
 /// Letters of the unique word, in consonant-vowel pairs.
 const WORD_BYTES: usize = 12;
@@ -35,18 +37,31 @@ pub(super) struct Corpus {
     prepared: Vec<Prepared>,
     unique: bool,
     sent: u64,
+    /// In their place, where the plan is sessions.
+    sessions: Option<Sessions>,
 }
 
 impl Corpus {
     /// Prepares the requests.
     pub(super) fn new(settings: &Settings) -> Self {
+        if settings.plan == Plan::Session {
+            return Self { prepared: Vec::new(), unique: true, sent: 0, sessions: Some(Sessions::new(settings)) };
+        }
         let mut random = Random::new(0x5eed);
         let prepared = (0..settings.bodies).map(|_| prepare(settings, &mut random)).collect();
-        Self { prepared, unique: settings.unique, sent: 0 }
+        Self { prepared, unique: settings.unique, sent: 0, sessions: None }
+    }
+
+    /// Whether the histories of all prepared requests have been sent.
+    pub(super) fn all_sent(&self) -> bool {
+        self.sent >= self.prepared.len() as u64
     }
 
     /// Puts the next request into `out`, replacing what was there.
-    pub(super) fn next_into(&mut self, out: &mut Vec<u8>) {
+    pub(super) fn next_into(&mut self, connection: usize, out: &mut Vec<u8>) {
+        if let Some(sessions) = &mut self.sessions {
+            return sessions.next_into(connection, out);
+        }
         out.clear();
         let Some(prepared) = self.prepared.get((self.sent % self.prepared.len().max(1) as u64) as usize) else {
             return;
@@ -56,17 +71,6 @@ impl Corpus {
             write_word(word, self.sent);
         }
         self.sent += 1;
-    }
-}
-
-/// Spells a number as a pronounceable word: no digits, so that no detector takes it for a phone or card number.
-fn write_word(word: &mut [u8], number: u64) {
-    for (index, pair) in word.chunks_mut(2).enumerate() {
-        let part = (number >> (6 * index)) as usize;
-        if let [consonant, vowel] = pair {
-            *consonant = b"bcdfghjklmnpqrst"[part & 15];
-            *vowel = b"aeio"[(part >> 4) & 3];
-        }
     }
 }
 
@@ -104,36 +108,6 @@ fn history(settings: &Settings, room: usize, random: &mut Random) -> Vec<String>
         turn
     };
     (0..count).map(turn).collect()
-}
-
-fn path(dialect: RequestDialect) -> &'static str {
-    match dialect {
-        RequestDialect::Chat => "/v1/chat/completions",
-        RequestDialect::Messages => "/v1/messages",
-        RequestDialect::Local => "/api/chat",
-    }
-}
-
-fn head(settings: &Settings, length: usize) -> String {
-    let mut head = format!(
-        "POST {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: weir-loadtest/{}\r\nAccept: application/json\r\nContent-Type: application/json\r\n",
-        settings.path_prefix,
-        path(settings.dialect),
-        settings.authority,
-        env!("CARGO_PKG_VERSION"),
-    );
-    match settings.dialect {
-        RequestDialect::Chat => head.push_str("Authorization: Bearer fake-key-for-load-tests\r\n"),
-        RequestDialect::Messages => {
-            head.push_str("x-api-key: fake-key-for-load-tests\r\nanthropic-version: 2023-06-01\r\n");
-        }
-        RequestDialect::Local => {}
-    }
-    for (name, value) in &settings.headers {
-        head.extend([name.as_str(), ": ", value, "\r\n"]);
-    }
-    head.push_str(&format!("Content-Length: {length}\r\n\r\n"));
-    head
 }
 
 fn body(settings: &Settings, instruction: &str, turns: &[&str]) -> String {
@@ -175,7 +149,7 @@ mod tests {
     fn requests(settings: &Settings, count: usize) -> Vec<Request> {
         let (mut corpus, mut reader, mut bytes) = (Corpus::new(settings), RequestReader::default(), Vec::new());
         let mut next = || {
-            corpus.next_into(&mut bytes);
+            corpus.next_into(0, &mut bytes);
             reader.push(&bytes);
             match reader.next_step() {
                 Ok(Step::Complete(request)) => *request,

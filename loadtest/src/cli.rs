@@ -88,6 +88,16 @@ pub enum Arrivals {
     Poisson,
 }
 
+/// What is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Plan {
+    /// Requests of one length.
+    Bodies,
+    /// Sessions of a coding agent: 50 turns that grow from 4 KB to 400 KB, with tools and what they bring, one session after the
+    /// other on each connection.
+    Session,
+}
+
 /// Which provider's requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RequestDialect {
@@ -124,12 +134,15 @@ pub(super) struct RunArgs {
     arrivals: Arrivals,
     #[arg(long, value_enum, default_value_t = RequestDialect::Chat)]
     dialect: RequestDialect,
+    /// What is sent; the lengths of a session's bodies are its own.
+    #[arg(long, value_enum, default_value_t = Plan::Bodies)]
+    plan: Plan,
     /// Length of a request body in bytes.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(512..=67_108_864))]
     body_bytes: u32,
-    /// Different bodies prepared.
-    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    bodies: u32,
+    /// Different bodies prepared; without it 512, or fewer where they would be more than 64 MiB.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    bodies: Option<u32>,
     /// Send the prepared bodies as they are; otherwise each request's newest message is unique.
     #[arg(long)]
     repeat_bodies: bool,
@@ -193,6 +206,8 @@ pub struct Settings {
     pub dialect: RequestDialect,
     /// Length of a body in bytes.
     pub body_bytes: usize,
+    /// Which requests of the dialect.
+    pub plan: Plan,
     /// Different bodies prepared.
     pub bodies: usize,
     /// Whether every request's newest message is unique.
@@ -224,6 +239,8 @@ impl Settings {
     }
 }
 
+/// Bytes of all prepared bodies where nobody says how many there are.
+const BODIES_BYTES: u32 = 64 << 20;
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 const RATE_MAX: f64 = 1_000_000.0;
 
@@ -270,7 +287,8 @@ impl RunArgs {
             arrivals: self.arrivals,
             dialect: self.dialect,
             body_bytes: self.body_bytes as usize,
-            bodies: self.bodies as usize,
+            plan: self.plan,
+            bodies: self.bodies.unwrap_or_else(|| (BODIES_BYTES / self.body_bytes).clamp(16, 512)) as usize,
             unique: !self.repeat_bodies,
             seen_share: self.seen_share,
             stream: self.stream,

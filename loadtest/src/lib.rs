@@ -14,8 +14,10 @@ mod frames;
 mod process;
 mod prose;
 mod report;
+mod request;
 mod run;
 mod runtime;
+mod sessions;
 mod table;
 mod tally;
 
@@ -26,7 +28,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-pub use cli::{Arrivals, Mode, RequestDialect, Settings};
+pub use cli::{Arrivals, Mode, Plan, RequestDialect, Settings};
 pub use error::SetupError;
 pub use fast::{ProviderSettings, serve};
 pub use report::Report;

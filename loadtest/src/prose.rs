@@ -106,6 +106,11 @@ const QUALITIES: [&str; 24] = [
     "gentle",
 ];
 
+/// The name of something.
+pub(super) fn thing(random: &mut Random) -> &'static str {
+    THINGS[random.below(THINGS.len())]
+}
+
 /// Appends sentences until `bytes` more have been added, cutting the last one.
 pub(super) fn append(out: &mut String, bytes: usize, random: &mut Random) {
     let end = out.len() + bytes;

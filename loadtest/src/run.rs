@@ -22,6 +22,8 @@ use crate::runtime;
 
 /// How long after the end of an open phase overdue requests are still sent.
 const OVERDUE_SENT_FOR: Duration = Duration::from_secs(1);
+/// The longest time in which the prepared histories are sent for the first time.
+const FIRST_SIGHT: Duration = Duration::from_secs(120);
 /// Pause before a broken connection is opened again.
 const REOPEN_PAUSE: Duration = Duration::from_millis(10);
 
@@ -43,10 +45,18 @@ async fn perform(settings: Rc<Settings>) -> Result<Report, SetupError> {
         slots.push(Some(opened.map_err(explain)?));
     }
     let mut warmup_failed = 0;
+    if !settings.warmup.is_zero() && !corpus.borrow().all_sent() {
+        // What counts as seen before is sent once before anything is measured: how long that takes depends on the target.
+        let closed = Rc::new(Settings { mode: Mode::Closed, ..(*settings).clone() });
+        let phase = Phase::new(&closed, &corpus, FIRST_SIGHT, 0);
+        phase.until_all_sent.set(true);
+        slots = phase.perform(slots).await;
+        warmup_failed += phase.tally.borrow().failed(&settings);
+    }
     if !settings.warmup.is_zero() {
         let phase = Phase::new(&settings, &corpus, settings.warmup, 1);
         slots = phase.perform(slots).await;
-        warmup_failed = phase.tally.borrow().failed(&settings);
+        warmup_failed += phase.tally.borrow().failed(&settings);
     }
     let (before, _) = process::settle(&settings.pids).await?;
     let own_before = Sample::take(&[std::process::id()])?;
@@ -78,6 +88,8 @@ struct Phase {
     in_flight: Cell<u64>,
     start: Instant,
     length: Duration,
+    /// Ends once each prepared request has been sent.
+    until_all_sent: Cell<bool>,
 }
 
 impl Phase {
@@ -91,12 +103,15 @@ impl Phase {
             in_flight: Cell::new(0),
             start: Instant::now(),
             length,
+            until_all_sent: Cell::new(false),
         })
     }
 
     /// Runs the phase on these connections and gives back those that are still open.
     async fn perform(self: &Rc<Self>, slots: Vec<Option<Connection>>) -> Vec<Option<Connection>> {
-        let mut driven: FuturesUnordered<_> = slots.into_iter().map(|slot| Rc::clone(self).drive(slot)).collect();
+        let numbered = slots.into_iter().enumerate();
+        let mut driven: FuturesUnordered<_> =
+            numbered.map(|(connection, slot)| Rc::clone(self).drive(connection, slot)).collect();
         let patience = self.settings.timeout.max(Duration::from_secs(5));
         let deadline = self.start + self.length + patience;
         let mut left = Vec::with_capacity(driven.len());
@@ -118,11 +133,11 @@ impl Phase {
     }
 
     /// Sends requests on one connection as long as there are any.
-    async fn drive(self: Rc<Self>, mut slot: Option<Connection>) -> Option<Connection> {
+    async fn drive(self: Rc<Self>, connection: usize, mut slot: Option<Connection>) -> Option<Connection> {
         let mut request = Vec::new();
         while let Some(due) = self.next_due().await {
             self.in_flight.set(self.in_flight.get() + 1);
-            let outcome = self.once(&mut slot, &mut request, due).await;
+            let outcome = self.once(connection, &mut slot, &mut request, due).await;
             self.in_flight.set(self.in_flight.get() - 1);
             if let Err(failure) = outcome {
                 slot = None;
@@ -137,7 +152,8 @@ impl Phase {
     async fn next_due(&self) -> Option<Instant> {
         if self.settings.mode == Mode::Closed {
             let now = Instant::now();
-            return (now < self.start + self.length).then_some(now);
+            let over = self.until_all_sent.get() && self.corpus.borrow().all_sent();
+            return (now < self.start + self.length && !over).then_some(now);
         }
         if self.start.elapsed() > self.length + OVERDUE_SENT_FOR {
             return None;
@@ -150,12 +166,18 @@ impl Phase {
         Some(due)
     }
 
-    async fn once(&self, slot: &mut Option<Connection>, request: &mut Vec<u8>, due: Instant) -> Result<(), Failure> {
+    async fn once(
+        &self,
+        number: usize,
+        slot: &mut Option<Connection>,
+        request: &mut Vec<u8>,
+        due: Instant,
+    ) -> Result<(), Failure> {
         let mut connection = match slot.take() {
             Some(connection) => connection,
             None => open(&self.settings).await.map_err(|_| Failure::Connect)?,
         };
-        self.corpus.borrow_mut().next_into(request);
+        self.corpus.borrow_mut().next_into(number, request);
         if self.settings.mode == Mode::Open {
             self.tally.borrow_mut().send_lag.add(due.elapsed());
         }

@@ -22,6 +22,7 @@ pub(super) fn settings() -> Settings {
         arrivals: Arrivals::Constant,
         dialect: RequestDialect::Chat,
         body_bytes: 1000,
+        plan: Plan::Bodies,
         bodies: 16,
         unique: true,
         seen_share: None,

@@ -35,7 +35,8 @@ pub(crate) const EARLY_REST_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) const EARLY_ARRIVAL_LIMIT: Duration = Duration::from_millis(20);
 /// While stopping, how long a connection that waits for a request is still listened to.
 pub(crate) const DRAIN_LIMIT: Duration = Duration::from_millis(100);
-/// Writes are made in slices of this size, each with the stall limit of its own: large bodies may take their time.
+/// A write gets the stall limit anew for each so many bytes: large bodies may take their time. What is handed to the kernel at once is
+/// all there is.
 pub(crate) const WRITE_SLICE_BYTES: usize = 64 * 1024;
 /// Longest time a write to the client may make no progress.
 pub(crate) const WRITE_STALL_LIMIT: Duration = Duration::from_secs(30);
@@ -45,6 +46,11 @@ pub(crate) const INLINE_TEXT_BYTES_MAX: usize = 8 * 1024;
 pub(crate) const READ_BYTES_START: usize = 4 * 1024;
 /// Read buffer while a body streams.
 pub(crate) const READ_BYTES_STREAM: usize = 16 * 1024;
+/// Read buffer while a large body streams whose bytes come faster than they are passed on. It stays in a core's cache, and a call of
+/// the kernel for each 16 KiB costs several times what the copying does.
+pub(crate) const READ_BYTES_LARGE: usize = 128 * 1024;
+/// The same of an answer that comes whole. There is one for each place at the provider, and they are counted nowhere.
+pub(crate) const READ_BYTES_ANSWER: usize = 64 * 1024;
 /// Read buffer of an answer that comes frame by frame; what lies ready at once beyond it is read with the next turn.
 pub(crate) const READ_BYTES_FRAMES: usize = 4 * 1024;
 /// Heads and first body bytes are copied into one write up to this size; more is written piece by piece.

@@ -49,7 +49,7 @@ pub use error::{Dropped, NotTaken, NotWritten, OpenError, ReadError};
 pub use objects::{MadeObject, OBJECT_ID_BYTES_MAX, OBJECTS_MAX};
 pub use observer::{BatchOutcome, StoreObserver};
 pub use offences::{BlockedAddress, Offence};
-pub use queue::{SpanSink, weigh};
+pub use queue::{SpanSink, Taken, weigh};
 pub use reader::RecordReader;
 pub use retention::{Retention, Space};
 pub use roles::{AlertBook, AuditLog, ObjectBook, OffenceBook, Registry, ReportBook, SpanLog, SpendBook, VerdictBook};

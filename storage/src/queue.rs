@@ -1,8 +1,12 @@
 //! The one way in: a lock-free queue bounded in items and in bytes, from the core threads to the writer.
 //!
-//! A push never blocks, never allocates, and makes no system call while traffic flows: the writer then looks by itself
-//! every few milliseconds. Bytes count from the push until the batch is committed or given up, so the bound covers the
-//! batch being written too. Nothing here knows what the writer does with a span.
+//! A push never blocks and makes no system call while traffic flows: the writer then looks by itself every few
+//! milliseconds. Bytes count from the push until the batch is committed or given up, so the bound covers the batch being
+//! written too. Nothing here knows what the writer does with a span.
+//!
+//! What gives way when the writer falls behind, in this order: the texts of a span, which are nearly all of its bytes and
+//! may take all of the bound but an eighth; then the span itself, once that eighth, or the number of items, is used up too.
+//! A span that goes in without its texts says so (`texts_removed: queue_full`), and both are counted.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -26,6 +30,15 @@ pub(crate) struct Queued {
     pub(crate) bytes: usize,
 }
 
+/// How much of a span was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// All of it.
+    Whole,
+    /// All but its texts: there was no room for them.
+    WithoutTexts,
+}
+
 /// Where accepted spans go in. Cheap to clone; any thread may push.
 #[derive(Clone)]
 pub struct SpanSink {
@@ -37,11 +50,11 @@ impl SpanSink {
         Self { queue }
     }
 
-    /// Hands a span to the writer. Lock-free, never blocks.
+    /// Hands a span to the writer, without its texts where there is no room for them. Lock-free, never blocks.
     ///
     /// # Errors
     /// The span is counted and given back when the queue is full or the store is closed.
-    pub fn push(&self, span: Box<SpanRecord>) -> Result<(), NotTaken> {
+    pub fn push(&self, span: Box<SpanRecord>) -> Result<Taken, NotTaken> {
         self.queue.push(span)
     }
 }
@@ -50,6 +63,8 @@ impl SpanSink {
 pub(crate) struct Queue {
     spans: ArrayQueue<Queued>,
     bytes_max: usize,
+    /// Bound for spans that bring their texts.
+    texts_max: usize,
     bytes: CachePadded<AtomicUsize>,
     /// The writer sleeps until somebody wakes it.
     asleep: CachePadded<AtomicBool>,
@@ -61,7 +76,11 @@ pub(crate) struct Queue {
     flushed: Condvar,
     pub(crate) dropped_full: AtomicU64,
     pub(crate) dropped_closed: AtomicU64,
+    pub(crate) without_texts: AtomicU64,
 }
+
+/// The part of the bytes that is kept for spans without their texts.
+const RESERVE_PART: usize = 8;
 
 /// Orders that wait at most; each has a thread that waits for it.
 const ORDERS_MAX: usize = 4_096;
@@ -94,6 +113,7 @@ impl Queue {
         Self {
             spans: ArrayQueue::new(items_max.max(1)),
             bytes_max,
+            texts_max: bytes_max - bytes_max / RESERVE_PART,
             bytes: CachePadded::new(AtomicUsize::new(0)),
             asleep: CachePadded::new(AtomicBool::new(false)),
             closing: AtomicBool::new(false),
@@ -103,16 +123,25 @@ impl Queue {
             flushed: Condvar::new(),
             dropped_full: AtomicU64::new(0),
             dropped_closed: AtomicU64::new(0),
+            without_texts: AtomicU64::new(0),
         }
     }
 
-    pub(crate) fn push(&self, span: Box<SpanRecord>) -> Result<(), NotTaken> {
+    pub(crate) fn push(&self, mut span: Box<SpanRecord>) -> Result<Taken, NotTaken> {
         if self.closing.load(Ordering::Relaxed) {
             self.dropped_closed.fetch_add(1, Ordering::Relaxed);
             return Err(NotTaken { reason: Dropped::Closed, span: Some(span) });
         }
-        let bytes = weigh(&span);
-        let held = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut bytes = weigh(&span);
+        let mut held = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut taken = Taken::Whole;
+        if held.saturating_add(bytes) > self.texts_max && has_texts(&span) {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            span.leave_out_texts();
+            bytes = weigh(&span);
+            held = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            taken = Taken::WithoutTexts;
+        }
         let queued = Queued { span, bytes };
         let pushed = if held.saturating_add(bytes) > self.bytes_max { Err(queued) } else { self.spans.push(queued) };
         if let Err(Queued { span, .. }) = pushed {
@@ -128,7 +157,10 @@ impl Queue {
         if self.gone.load(Ordering::Relaxed) && self.abandon() {
             return Err(NotTaken { reason: Dropped::Closed, span: None });
         }
-        Ok(())
+        if taken == Taken::WithoutTexts {
+            self.without_texts.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(taken)
     }
 
     /// Drops what came after the writer had left; true when there was something.
@@ -306,6 +338,15 @@ impl Drop for Held {
         self.queue.release(self.bytes);
     }
 }
+
+/// Whether leaving its texts out makes a span smaller by enough to be worth it.
+fn has_texts(span: &SpanRecord) -> bool {
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    text(&span.prompt) + text(&span.response) + span.frame.as_ref().map_or(0, |frame| frame.bytes()) >= TEXTS_BYTES_MIN
+}
+
+/// Shorter texts stay with their span.
+const TEXTS_BYTES_MIN: usize = 1024;
 
 /// What a span counts for: its own size and that of the texts it owns. Lists count with the size of their items.
 pub fn weigh(span: &SpanRecord) -> usize {

@@ -113,6 +113,8 @@ pub struct SpanRecord {
 
 /// The tag of a span whose texts were removed before it, and its value.
 pub const TEXTS_REMOVED: (&str, &str) = ("texts_removed", "retention");
+/// The value of that tag on a span whose texts were never stored, because the store had fallen behind.
+pub const TEXTS_LEFT_OUT: &str = "queue_full";
 
 impl SpanRecord {
     /// Takes out whatever somebody said, or a tool: what is left tells who called what and when, what it cost, and what kind of
@@ -128,6 +130,14 @@ impl SpanRecord {
         self.events.iter_mut().for_each(|event| drop(event.data.remove("arguments")));
         self.agent_actions.iter_mut().for_each(AgentAction::remove_texts);
         self.tags.insert(Cow::Borrowed(TEXTS_REMOVED.0), TEXTS_REMOVED.1.to_owned());
+    }
+
+    /// Leaves out what was said, for want of room: words that findings quote stay, as they are short.
+    pub(crate) fn leave_out_texts(&mut self) {
+        (self.prompt, self.response) = (None, None);
+        (self.parts, self.frame) = (Vec::new(), None);
+        self.security_findings.iter_mut().for_each(|finding| (finding.part, finding.span) = (None, None));
+        self.tags.insert(Cow::Borrowed(TEXTS_REMOVED.0), TEXTS_LEFT_OUT.to_owned());
     }
 
     /// Whether they were taken out.

@@ -67,6 +67,8 @@ pub struct CountersSnapshot {
     pub written: u64,
     /// Spans refused because the queue was full.
     pub dropped_queue_full: u64,
+    /// Spans taken without their texts, for which there was no room.
+    pub without_texts: u64,
     /// Spans refused because the store was closed.
     pub dropped_closed: u64,
     /// Spans given up with their batch.
@@ -236,6 +238,7 @@ impl Inner {
         CountersSnapshot {
             written: load(&self.tally.written),
             dropped_queue_full: load(&self.queue.dropped_full),
+            without_texts: load(&self.queue.without_texts),
             dropped_closed: load(&self.queue.dropped_closed),
             dropped_failed: load(&self.tally.failed),
             dropped_poison: load(&self.tally.poison),

@@ -24,7 +24,8 @@ use crate::queue::{Queue, Queued};
 const ROUND: Duration = Duration::from_millis(5);
 /// Rows of one commit.
 const ROWS_MAX: usize = 512;
-/// With so many rows queued the writer lets nobody go first any more: what a busy core brings within some ten milliseconds.
+/// With so many rows queued, or bytes for more than one commit, the writer lets nobody go first any more: that is what a busy core brings
+/// within some ten milliseconds.
 const BEHIND_ROWS: usize = ROWS_MAX / 2;
 /// Bytes of one commit, so that a few huge answers do not hold up the rest.
 const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -90,7 +91,7 @@ impl Writer {
         let (queue, pause) = (Arc::clone(&self.queue), self.pause);
         // Once spans pile up, every stop is one more record that may find the queue full.
         pause::set(move || {
-            if queue.items() < BEHIND_ROWS {
+            if queue.items() < BEHIND_ROWS && queue.bytes() < BATCH_BYTES_MAX {
                 pause();
             }
         });

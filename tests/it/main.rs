@@ -16,6 +16,7 @@ mod analysis;
 mod anomalies;
 mod api;
 mod backup;
+mod bodies;
 mod book;
 mod boundary;
 mod breaker;

@@ -19,7 +19,7 @@ mod unscramble;
 use crate::bits;
 
 pub(crate) use cipher::{Cipher, Ciphers};
-pub(crate) use parted::{first_anchor, stands_apart};
+pub(crate) use parted::{first_anchor, prepare, stands_apart};
 pub(crate) use run::{DECODE_MIN, Run, Runs, decode as decode_run, end_of_lines, join_blocks};
 pub(crate) use shown::{NameKey, Next, Place, Shown, Span, Way};
 pub(crate) use unscramble::{HEAD_BYTES, is_plain, unscramble};

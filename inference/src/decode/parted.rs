@@ -121,6 +121,12 @@ static STOCK: LazyLock<Option<AhoCorasick>> =
 pub(super) const ANCHORS: [&str; 9] =
     ["previous", "instruction", "disregard", "ignore", "guideline", "system", "prompt", "forget", "reveal"];
 
+/// Makes what the first text with parted words would wait for.
+pub(crate) fn prepare() {
+    LazyLock::force(&STOCK);
+    LazyLock::force(&ANCHORED);
+}
+
 /// Where the first word of an order stands in a text.
 pub(crate) fn first_anchor(text: &[u8]) -> Option<Range<usize>> {
     let found = ANCHORED.as_ref()?.find(text)?;

@@ -2,7 +2,8 @@
 //!
 //! Nearly all patterns are searched as programs, which all threads share. An automaton finds the group of a pattern that has one, within
 //! what the program matched, and searches those patterns of operators that no program can be made of. Most of either no text ever asks
-//! for. So each is compiled, for good, when one of its literals and its words first stand in a text: once in a process. A pattern of an
+//! for. So each is compiled, for good, when one of its literals and its words first stand in a text: once in a process. A gateway
+//! makes all programs soon after its start ([`Pattern::prepare`]), on a thread that no call waits for. A pattern of an
 //! operator is compiled as an automaton when it is read too, to see that it can be and how large it is; those of this build are compiled
 //! by a test, which takes a third of the time off a start.
 
@@ -57,6 +58,12 @@ impl Pattern {
     /// The automaton of the pattern, compiled by now. `None` where that cannot be done: [`Self::measure`] says why.
     pub(crate) fn automaton(&self) -> Option<&Regex> {
         self.automaton.get_or_init(|| self.compile().ok()).as_ref()
+    }
+
+    /// Makes the program, which the first text that needs it would wait for. Automata, of which few texts ask for any, take several times
+    /// its memory.
+    pub(crate) fn prepare(&self) {
+        self.made();
     }
 
     /// Whether it is to be searched in texts without capital letters.

@@ -3,15 +3,15 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use weir_config::Settings;
 use weir_config::settings::{AccessFormat, StorageProfile, Web};
-use weir_config::vocab::{Role, Severity};
-use weir_inference::{Analyser, PoolOptions, WorkerPool};
+use weir_config::vocab::{Role, Severity, TenantId};
+use weir_inference::{Analyser, Job, Lane, PoolOptions, Turn, Work, WorkerPool};
 use weir_models::{Loader, Models};
 use weir_storage::{Backend, SpanLog, Store, StoreObserver, StoreOptions, UseClaim};
 
@@ -40,6 +40,7 @@ use crate::ops::exchanges::ExchangeLog;
 use crate::ops::health::{Health, SubsystemReport};
 use crate::ops::live::LiveSettings;
 use crate::ops::log::{self, LogGuard};
+use crate::ops::memory::{self, MemoryLimit};
 use crate::ops::store::{self, PoisonedSpans, StoreHealth};
 use crate::outbound::Client;
 use crate::process::Process;
@@ -47,9 +48,9 @@ use crate::process::objects::MadeObjects;
 use crate::router::{self, Offenders, Tally};
 use crate::rt::{self, CoreStart, CoreThread, Heartbeats, TlsAcceptor};
 
-/// Spans that wait for the storage thread, and about their bytes: some seconds of full load while a disk does not answer.
+/// Spans that wait for the storage thread: some seconds of full load while a disk does not answer. How many bytes they may have goes by
+/// the memory there is.
 const STORAGE_QUEUE_ITEMS: usize = 65_536;
-const STORAGE_QUEUE_BYTES: usize = 64 * 1024 * 1024;
 /// What the `memory` profile keeps at most; its oldest records go first.
 const MEMORY_PROFILE_BYTES: usize = 256 * 1024 * 1024;
 /// Jobs that wait in each lane of the inference pool, and bytes of their texts: a bound on memory, and on how late a job may be.
@@ -289,7 +290,7 @@ pub(super) fn open_store(
         backend,
         batch_timeout: Duration::from_millis(settings.limits.trace_storage_timeout_ms),
         queue_items: STORAGE_QUEUE_ITEMS,
-        queue_bytes: STORAGE_QUEUE_BYTES,
+        queue_bytes: memory::waiting_span_bytes(MemoryLimit::allowed()),
         on_writer_start: rt::let_others_in,
         pause: rt::yielding::pause,
         observer,
@@ -345,6 +346,31 @@ pub(super) fn start_inference(
     });
     registry.add_source(Box::new(AnalysedBytes(Arc::clone(analyser))));
     Ok(pool)
+}
+
+/// Has the pool compile what texts will need, where these settings have texts looked at.
+pub(super) fn prepare_patterns(pool: &WorkerPool, settings: &Settings) {
+    if settings.enable_security_analysis {
+        let (work, deadline) = (Box::new(Preparing), Instant::now() + PREPARING_LIMIT);
+        // Without room, which an empty queue has, the first texts would wait as they did before.
+        drop(pool.submit(Job { lane: Lane::Record, tenant: TenantId::DEFAULT, bytes: 0, deadline, work }));
+    }
+}
+
+/// Until when the pool may begin with [`Preparing`].
+const PREPARING_LIMIT: Duration = Duration::from_secs(600);
+
+/// Compiles patterns before a text needs them: the first attack after a start would hold its core up for as long.
+struct Preparing;
+
+impl Work for Preparing {
+    fn run(self: Box<Self>, turn: Turn<'_>) {
+        if let Turn::Run(analyser, _) = turn {
+            analyser.prepare_all();
+            // What compiling took beside what it made.
+            rt::give_back_memory();
+        }
+    }
 }
 
 /// Threads of the inference pool that may run a model at a time: where there are several, one is left to everything else.

@@ -28,8 +28,8 @@ use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
     CorePlacement, allow_descriptors, claim_database, conditions, golden_set, make_feed, make_judging, model_threads,
-    open_intake, open_store, remember_objects, start_access_log, start_cores, start_grpc, start_inference,
-    start_metrics, start_models, token_key_file, warn_when_nobody_can_administer, watch_calls,
+    open_intake, open_store, prepare_patterns, remember_objects, start_access_log, start_cores, start_grpc,
+    start_inference, start_metrics, start_models, token_key_file, warn_when_nobody_can_administer, watch_calls,
 };
 use super::starting::Starting;
 use super::takeover::{self, HandOver};
@@ -197,7 +197,7 @@ pub fn start_with(
     keep::restore(&spend, &store)?;
     let (analyser, own) =
         own_rules::analyser(&settings, models.detectors().into_iter().chain(extensions.detectors).collect())?;
-    let analyser = Arc::new(analyser);
+    let analyser = Arc::new(analyser.with_memory(memory::known_text_bytes(MemoryLimit::allowed())));
     crate::output::prepare(&settings);
     if let Some(own) = own {
         let live = Arc::clone(&live);
@@ -208,6 +208,7 @@ pub fn start_with(
         move || models::report(&models, &settings.load())
     });
     let inference = start_inference(cores, settings.auth.enabled, &analyser, &registry)?;
+    prepare_patterns(&inference, &settings);
     let reports = ReportBuilder::new(Arc::new(store.clone()), rt::give_way);
     reports.resume();
     let identities = Identities::load(Arc::new(store.clone()), token_key_file(&settings))?.forgetting({

@@ -19,8 +19,9 @@ use crate::wire::{self, BodyScanner, Ranges, RequestBody, RequestHead};
 /// While memory is plentiful, a held body is looked after only from this size on.
 const LOOK_FROM_BYTES: usize = 64 * 1024;
 
-/// Memory reserved for a body, as a multiple of what has come of it.
+/// Memory reserved for a body, as a multiple of what has come of it: at its beginning, and once that is some ten kilobytes.
 const RESERVED_FACTOR: usize = 16;
+const RESERVED_FACTOR_LATER: usize = 64;
 
 /// A body that has been read whole.
 pub(crate) struct Whole {
@@ -102,6 +103,9 @@ pub(crate) async fn read_whole(
         session.body_unread = false;
         return Ok(Whole { body: session.buf.split_to(length).freeze(), permit });
     }
+    if let RequestBody::Length(length) = head.body {
+        return read_declared(session, usize::try_from(length).unwrap_or(usize::MAX), permit).await;
+    }
     let mut scanner = BodyScanner::request(head.body);
     let mut content = BytesMut::new();
     let mut ranges = Ranges::default();
@@ -119,41 +123,73 @@ pub(crate) async fn read_whole(
             {
                 return Err(NoBody::Refused(out_of_room()));
             }
-            reserve(&mut content, head.body, more.len());
             content.extend_from_slice(more);
         }
         bytes::Buf::advance(&mut session.buf, progress.consumed);
         if scanner.is_done() {
-            session.body_unread = false;
+            session.end_body();
             return Ok(Whole { body: content.freeze(), permit });
         }
         pace.came(progress.consumed);
-        let waiting = Instant::now();
-        if let Some(permit) = &permit
-            && !content_comes(session, permit, content.len(), &pace).await.map_err(|error| broken(&error))?
-        {
-            return Err(NoBody::Refused(too_slow_to_hold()));
-        }
-        match session.fill_body(READ_BYTES_STREAM).await {
-            Ok(0) => return Err(NoBody::ClientLeft),
-            Ok(_) => {}
-            Err(error) => return Err(broken(&error)),
-        }
-        pace.waited(waiting.elapsed());
+        more_of_held(session, permit.as_ref(), content.len(), &mut pace, READ_BYTES_STREAM).await?;
     }
 }
 
-/// Makes room for `more` bytes, and for the rest of a large body whose length was declared: growing step by step copies what is
+/// Reads a body of `length` bytes into the buffer it is handed on in: nothing of it is copied.
+async fn read_declared(session: &mut Session, length: usize, mut permit: Option<Permit>) -> Result<Whole, NoBody> {
+    let mut pace = Pace::new();
+    let mut held = 0;
+    loop {
+        let more = session.buf.len().min(length) - held;
+        if let Some(permit) = &mut permit
+            && !permit.grow(more)
+        {
+            return Err(NoBody::Refused(out_of_room()));
+        }
+        held += more;
+        if held == length {
+            let body = session.buf.split_to(length).freeze();
+            session.end_body();
+            return Ok(Whole { body, permit });
+        }
+        pace.came(more);
+        make_room(&mut session.buf, length);
+        more_of_held(session, permit.as_ref(), held, &mut pace, 1).await?;
+    }
+}
+
+/// Makes room for what comes next of a body of `length` bytes, for all of it as soon as that may be: growing step by step copies what is
 /// there each time, on a thread that calls wait for. Whoever declares much and sends little gets little.
-fn reserve(content: &mut BytesMut, body: RequestBody, more: usize) {
-    let length = content.len() + more;
-    if length <= content.capacity() || length < LOOK_FROM_BYTES {
-        return;
+fn make_room(buf: &mut BytesMut, length: usize) {
+    let held = buf.len();
+    if buf.capacity() - held < READ_BYTES_STREAM.min(length - held) {
+        let factor = if held < LOOK_FROM_BYTES / 2 { RESERVED_FACTOR } else { RESERVED_FACTOR_LATER };
+        let whole = length.min(held.saturating_mul(factor).max(READ_BYTES_STREAM)).max(held + 1);
+        buf.reserve(whole - held);
     }
-    if let RequestBody::Length(declared) = body {
-        let whole = usize::try_from(declared).unwrap_or(usize::MAX).min(length.saturating_mul(RESERVED_FACTOR));
-        content.reserve(whole.max(length) - content.len());
+}
+
+/// Reads on in a body that is held, into room for so many bytes.
+async fn more_of_held(
+    session: &mut Session,
+    permit: Option<&Permit>,
+    held_bytes: usize,
+    pace: &mut Pace,
+    room: usize,
+) -> Result<(), NoBody> {
+    let waiting = Instant::now();
+    if let Some(permit) = permit
+        && !content_comes(session, permit, held_bytes, pace).await.map_err(|error| broken(&error))?
+    {
+        return Err(NoBody::Refused(too_slow_to_hold()));
     }
+    match session.fill_body(room).await {
+        Ok(0) => return Err(NoBody::ClientLeft),
+        Ok(_) => {}
+        Err(error) => return Err(broken(&error)),
+    }
+    pace.waited(waiting.elapsed());
+    Ok(())
 }
 
 /// Waits for more of a body that is held. False when it comes so slowly that its room goes to others: it holds what they

@@ -93,14 +93,14 @@ impl ClientConn {
         }
     }
 
-    /// Writes all of `data`.
+    /// Writes once, what the connection takes of `data`.
     ///
     /// # Errors
     /// The session's or the kernel's.
-    pub(crate) async fn write_all(&mut self, data: Bytes) -> io::Result<()> {
+    pub(crate) async fn write_some(&mut self, data: &mut Bytes) -> io::Result<()> {
         match self {
-            Self::Plain(conn) => conn.write_all(data).await,
-            Self::Tls(tls) => tls.write_all(data).await,
+            Self::Plain(conn) => conn.write_some(data).await,
+            Self::Tls(tls) => tls.write_some(data).await,
         }
     }
 

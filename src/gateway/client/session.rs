@@ -21,6 +21,8 @@ use crate::wire::{Fault, HeadScanner, RequestBody, RequestHead};
 
 /// A write buffer up to this size stays with the connection.
 const OUT_BYTES_KEPT: usize = 16 * 1024;
+/// The read buffer of a body up to this size stays with the connection from request to request.
+const READ_BYTES_KEPT: usize = 16 * 1024;
 /// How often a connection whose reading we have ended is looked at for the rest of a request.
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
 /// Unread input that is taken in while the connection ends: a client that goes on sending after that gets a reset.
@@ -195,9 +197,9 @@ impl Session {
         self.input_ended_by_us |= self.admission.work();
     }
 
-    /// Makes room in the buffer for at least a quarter of `room` bytes.
+    /// Makes room in the buffer for at least a quarter of `room` bytes, and one.
     fn make_room(&mut self, room: usize) {
-        if self.buf.capacity() - self.buf.len() < room / 4 {
+        if self.buf.capacity() - self.buf.len() < (room / 4).max(1) {
             self.buf.reserve(room);
         }
     }
@@ -209,6 +211,21 @@ impl Session {
         let (result, buf) = self.conn.read(buf).await;
         self.buf = buf;
         result
+    }
+
+    /// Gives a large read buffer back; what stands in it moves to one of its own size.
+    pub(crate) fn shrink(&mut self) {
+        let large = std::mem::take(&mut self.buf);
+        self.buf = BytesMut::from(&large[..]);
+    }
+
+    /// The present body has been read to its end. What was read behind it, a pipelined request, moves out of a large buffer, which
+    /// would else stay for as long as that is there.
+    pub(crate) fn end_body(&mut self) {
+        self.body_unread = false;
+        if self.body_pace.1 > READ_BYTES_KEPT as u64 {
+            self.shrink();
+        }
     }
 
     /// Reads once in the middle of a request, until the armed deadline. Where we have ended the reading ourselves, at an instant
@@ -296,9 +313,12 @@ impl Session {
     /// Writes to the client; a client that takes nothing for [`WRITE_STALL_LIMIT`] is cut off.
     pub(crate) async fn send(&mut self, mut data: Bytes) -> std::io::Result<()> {
         while !data.is_empty() {
-            let slice = data.split_to(data.len().min(WRITE_SLICE_BYTES));
+            let rest = data.len().saturating_sub(WRITE_SLICE_BYTES);
+            let mut sent = Ok(());
             self.deadline.arm(WRITE_STALL_LIMIT, On::Stop(self.conn.fd()));
-            let sent = self.conn.write_all(slice).await;
+            while sent.is_ok() && data.len() > rest {
+                sent = self.conn.write_some(&mut data).await;
+            }
             self.deadline.disarm();
             sent?;
         }

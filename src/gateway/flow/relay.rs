@@ -21,7 +21,7 @@ use crate::client::watch::ClientWatch;
 use crate::exchange::Refusal;
 use crate::forward::Lease;
 use crate::inspect::array_stream;
-use crate::limits::{JOIN_BYTES_MAX, READ_BYTES_FRAMES, READ_BYTES_STREAM};
+use crate::limits::{JOIN_BYTES_MAX, READ_BYTES_ANSWER, READ_BYTES_FRAMES, READ_BYTES_STREAM};
 use crate::observe::{AnswerKind, AnswerReader};
 use crate::output::{self, Observer};
 use crate::rt::{self, Deadline, On};
@@ -334,6 +334,7 @@ impl Relay<'_> {
     ) -> Body {
         let deadline = Deadline::new();
         let mut tail_ends: Option<Instant> = None;
+        let mut room = READ_BYTES_STREAM;
         loop {
             let progress = match self.step(&mut buf, journal).await {
                 Ok(progress) => progress,
@@ -347,10 +348,10 @@ impl Relay<'_> {
             if self.is_stream && buf.is_empty() && !std::mem::replace(&mut self.reads_frames, true) {
                 buf = BytesMut::with_capacity(READ_BYTES_FRAMES);
             }
-            let kept = if self.is_stream { READ_BYTES_FRAMES } else { READ_BYTES_STREAM / 2 };
+            let kept = if self.is_stream { READ_BYTES_FRAMES } else { room / 2 };
             let again = buf.is_empty() && buf.try_reclaim(kept);
-            if !again && buf.capacity() - buf.len() < READ_BYTES_STREAM / 4 {
-                buf.reserve(READ_BYTES_STREAM);
+            if !again && buf.capacity() - buf.len() < room / 4 {
+                buf.reserve(room);
             }
             let fd = conn.tcp().fd();
             let stop = StopUpstream(fd);
@@ -365,6 +366,10 @@ impl Relay<'_> {
             let (got, filled) = watch.during(&self.session.conn, on_gone, pin!(conn.read(buf))).await;
             journal.moments.awaiting_upstream += waiting.elapsed();
             buf = filled;
+            if !self.is_stream && buf.capacity() == buf.len() {
+                // More was there than there was room for.
+                room = READ_BYTES_ANSWER;
+            }
             let idle = deadline.disarm();
             if watch.client_left() {
                 if idle || !self.has_all(journal) {

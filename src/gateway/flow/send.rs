@@ -115,7 +115,8 @@ async fn send_streamed(
         bytes_max: kept_bytes_max(&journal.settings),
         truncated: false,
     });
-    let mut upload = Upload { framing: head.body, cap: BodyCap::of(&journal.settings), kept };
+    let tenant = journal.ids.tenant_id;
+    let mut upload = Upload { framing: head.body, cap: BodyCap::of(&journal.settings), kept, tenant };
     let relayed = upload.relay(client, to, &mut journal.moments).await;
     if let Some(mut kept) = upload.kept {
         kept.truncated |= !matches!(relayed, Relayed::Complete);
@@ -131,8 +132,8 @@ async fn send_streamed(
     }
 }
 
-/// Sends the head that stands in the session's buffer and a body that is in memory, in one write where that is cheap. A larger
-/// one may be answered before all of it has been read.
+/// Sends the head that stands in the session's buffer and a body that is in memory, in one write where that is cheap. Of a larger
+/// one the beginning goes with the head, and it may be answered before the rest has been read.
 async fn send_held(
     client: &mut WaitingClient<'_>,
     conn: &mut UpstreamConn,
@@ -142,14 +143,19 @@ async fn send_held(
 ) -> io::Result<()> {
     let joined = body.len() <= JOIN_BYTES_MAX;
     let out = &mut client.session.out;
+    let mut rest = body.clone();
+    let beginning = rest.split_to(body.len().min(JOIN_BYTES_MAX));
     match (joined, chunked) {
         (true, true) => {
+            // No chunk for a body without content: that would be the last one already.
             wire::data_chunk(out, body);
             out.extend_from_slice(wire::LAST_CHUNK);
         }
-        (true, false) => out.extend_from_slice(body),
-        (false, true) => wire::chunk_head(out, body.len() as u64),
-        (false, false) => {}
+        (false, true) => {
+            wire::chunk_head(out, body.len() as u64);
+            out.extend_from_slice(&beginning);
+        }
+        (_, false) => out.extend_from_slice(&beginning),
     }
     let first = client.session.written();
     upstream::send(client, conn, first).await?;
@@ -157,7 +163,7 @@ async fn send_held(
         return Ok(());
     }
     let mut reading = ReadWhileWriting::new();
-    upstream::send_listening(client, conn, body.clone(), &mut reading, listener).await?;
+    upstream::send_listening(client, conn, rest, &mut reading, listener).await?;
     if chunked {
         upstream::send(client, conn, Bytes::from_static(b"\r\n0\r\n\r\n")).await?;
     }
@@ -191,7 +197,7 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
     let member = exchange.journal.settings.local_upstreams.member(exchange.member);
     let endpoint = &member.endpoint;
     let body_room = match payload {
-        Payload::Held { body, .. } if body.len() <= JOIN_BYTES_MAX => body.len() + 32,
+        Payload::Held { body, .. } => body.len().min(JOIN_BYTES_MAX) + 32,
         _ => 64,
     };
     let core = Rc::clone(&session.core);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use futures_util::future::{Either, select};
+use weir_config::vocab::TenantId;
 
 use super::answer_listener::AnswerListener;
 use super::unsent::{self, Unsent};
@@ -15,7 +16,7 @@ use crate::client::pace::Pace;
 use crate::client::session::Session;
 use crate::exchange::{Moments, Refusal};
 use crate::forward::{ConnPool, UpstreamConn};
-use crate::limits::{CROWDED_BYTES_PER_S_MIN, CROWDED_LOOK, READ_BYTES_STREAM};
+use crate::limits::{CROWDED_BYTES_PER_S_MIN, CROWDED_LOOK, JOIN_BYTES_MAX, READ_BYTES_LARGE, READ_BYTES_STREAM};
 use crate::record::Permit;
 use crate::rt::{self, ReadWhileWriting};
 use crate::wire::{BodyScanner, Ranges, RequestBody};
@@ -40,6 +41,15 @@ pub(crate) enum Relayed {
     Refused(Refusal),
 }
 
+impl From<NoBody> for Relayed {
+    fn from(why: NoBody) -> Self {
+        match why {
+            NoBody::Refused(refusal) => Self::Refused(refusal),
+            NoBody::ClientLeft => Self::ClientLeft,
+        }
+    }
+}
+
 /// What is kept of a relayed body for the record.
 pub(crate) struct Kept {
     pub(crate) bytes: BytesMut,
@@ -62,6 +72,47 @@ impl Kept {
     }
 }
 
+/// How much of a body is read at once: a large buffer while its bytes come faster than they are passed on, counted among the
+/// bodies in memory, and the usual one otherwise.
+struct ReadRoom {
+    bytes: usize,
+    permit: Permit,
+}
+
+impl ReadRoom {
+    const fn new(permit: Permit) -> Self {
+        Self { bytes: READ_BYTES_STREAM, permit }
+    }
+
+    /// Reads what has arrived, as much as there is room for, and waits where nothing has. `Ok(0)` where the client has closed.
+    async fn fill(&mut self, session: &mut Session) -> io::Result<usize> {
+        let mut all = 0;
+        loop {
+            let came = session.fill_body(self.bytes.saturating_sub(session.buf.len()).max(1)).await?;
+            all += came;
+            // Room that is left says that all there was has been read.
+            let drained = came == 0 || session.buf.capacity() > session.buf.len();
+            self.came(all, session);
+            if drained || session.buf.len() >= self.bytes || session.conn.is_quiet() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// So many bytes have come together.
+    fn came(&mut self, bytes: usize, session: &mut Session) {
+        if bytes >= READ_BYTES_STREAM / 2 && self.bytes < READ_BYTES_LARGE {
+            if self.permit.grow(READ_BYTES_LARGE) {
+                self.bytes = READ_BYTES_LARGE;
+            }
+        } else if bytes < READ_BYTES_STREAM / 2 && self.bytes > READ_BYTES_STREAM {
+            self.permit.give_back();
+            self.bytes = READ_BYTES_STREAM;
+            session.shrink();
+        }
+    }
+}
+
 /// Where a body goes.
 pub(crate) struct Towards<'a, 'h> {
     pub(crate) conn: &'a mut UpstreamConn,
@@ -77,6 +128,8 @@ pub(crate) struct Upload {
     pub(crate) cap: BodyCap,
     /// What is kept of it, where the record wants some.
     pub(crate) kept: Option<Kept>,
+    /// In whose name memory is taken.
+    pub(crate) tenant: TenantId,
 }
 
 /// What ended the wait for more of a body.
@@ -130,6 +183,11 @@ async fn more_comes(
 }
 
 impl Upload {
+    /// Whether more of the body is to come than stands in the buffer; of chunks nobody knows yet.
+    fn is_known_to_go_on(&self, session: &Session) -> bool {
+        matches!(self.framing, RequestBody::Length(length) if length > session.buf.len() as u64)
+    }
+
     /// Relays the body as it arrives. The head of the upstream request stands in the session's buffer and goes out together
     /// with the first body bytes.
     pub(super) async fn relay(
@@ -143,8 +201,16 @@ impl Upload {
         let mut ranges = Ranges::default();
         let mut reading = ReadWhileWriting::new();
         let mut pace = Pace::new();
+        let bodies = &client.session.core.process.bodies;
+        let mut room = ReadRoom::new(bodies.of(self.tenant).permit());
         let mut head_is_due = true;
         let mut content_bytes: u64 = 0;
+        if self.is_known_to_go_on(client.session) && !client.session.conn.is_quiet() {
+            // What lies there goes with the head: each further write wakes the provider once more.
+            if let Err(error) = room.fill(client.session).await {
+                return Relayed::from(broken(&error));
+            }
+        }
         loop {
             ranges.clear();
             let progress = match scanner.scan(&client.session.buf, &mut ranges) {
@@ -156,15 +222,17 @@ impl Upload {
             if let Err(refusal) = self.cap.check(content_bytes) {
                 return Relayed::Refused(refusal);
             }
-            let piece = ranges.relayed(&input);
-            let out = if std::mem::take(&mut head_is_due) {
-                client.session.out.extend_from_slice(&piece);
-                client.session.written()
-            } else {
-                piece
-            };
+            let mut piece = ranges.relayed(&input);
             let sending = Instant::now();
-            let sent = upstream::send_listening(client, upstream, out, &mut reading, listener).await;
+            let mut sent = Ok(());
+            if std::mem::take(&mut head_is_due) {
+                client.session.out.extend_from_slice(&piece.split_to(piece.len().min(JOIN_BYTES_MAX)));
+                let first = client.session.written();
+                sent = upstream::send_listening(client, upstream, first, &mut reading, listener).await;
+            }
+            if sent.is_ok() {
+                sent = upstream::send_listening(client, upstream, piece, &mut reading, listener).await;
+            }
             moments.awaiting_upstream += sending.elapsed();
             if let Err(error) = sent {
                 if client.watch.client_left() {
@@ -179,17 +247,19 @@ impl Upload {
                 }
             }
             if scanner.is_done() {
-                client.session.body_unread = false;
+                client.session.end_body();
                 return Relayed::Complete;
             }
             pace.came(input.len());
+            // So that what comes next takes the same memory.
+            drop(input);
             if pool.is_waited_for() && pace.is_used_up(Duration::ZERO) {
                 return Relayed::Refused(crowded_out());
             }
             let waiting = Instant::now();
             let session = &mut *client.session;
             let got = match more_comes(session, (upstream, pool), listener, &pace).await {
-                Ok(Came::More) => session.fill_body(READ_BYTES_STREAM).await,
+                Ok(Came::More) => room.fill(session).await,
                 Ok(Came::Answer) => match unsent::has_arrived(session, listener, &scanner).await {
                     Ok(true) => Ok(session.buf.len()),
                     Ok(false) => return answered(Unsent::behind(listener, &scanner)),
@@ -204,10 +274,7 @@ impl Upload {
             match got {
                 Ok(0) => return Relayed::ClientLeft,
                 Ok(_) => {}
-                Err(error) => match broken(&error) {
-                    NoBody::Refused(refusal) => return Relayed::Refused(refusal),
-                    NoBody::ClientLeft => return Relayed::ClientLeft,
-                },
+                Err(error) => return Relayed::from(broken(&error)),
             }
         }
     }

@@ -43,10 +43,13 @@ pub(super) async fn send(
     let WaitingClient { session, watch } = client;
     let stop = StopUpstream(upstream.tcp().fd());
     while !data.is_empty() {
-        let slice = data.split_to(data.len().min(WRITE_SLICE_BYTES));
+        let rest = data.len().saturating_sub(WRITE_SLICE_BYTES);
+        let mut sent = Ok(());
         // The session's own deadline guards the client; a write to the provider borrows it, nothing else is pending then.
         session.deadline.arm(WRITE_STALL_LIMIT, On::Stop(stop.0));
-        let sent = watch.during(&session.conn, || stop.stop(), pin!(upstream.write_all(slice))).await;
+        while sent.is_ok() && data.len() > rest {
+            sent = watch.during(&session.conn, || stop.stop(), pin!(upstream.write_some(&mut data))).await;
+        }
         if session.deadline.disarm() {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -66,10 +69,13 @@ pub(super) async fn send_listening(
     let WaitingClient { session, watch } = client;
     let stop = StopUpstream(upstream.tcp().fd());
     while !data.is_empty() {
-        let slice = data.split_to(data.len().min(WRITE_SLICE_BYTES));
+        let rest = data.len().saturating_sub(WRITE_SLICE_BYTES);
+        let mut sent = Ok(());
         session.deadline.arm(WRITE_STALL_LIMIT, On::Stop(stop.0));
-        let writing = upstream.write_all_reading(slice, reading, listener);
-        let sent = watch.during(&session.conn, || stop.stop(), pin!(writing)).await;
+        while sent.is_ok() && data.len() > rest {
+            let writing = upstream.write_some_reading(&mut data, reading, listener);
+            sent = watch.during(&session.conn, || stop.stop(), pin!(writing)).await;
+        }
         if session.deadline.disarm() {
             return Err(io::ErrorKind::TimedOut.into());
         }

@@ -9,8 +9,8 @@ use weir_config::prices::Price;
 use weir_config::settings::TokenCap;
 use weir_config::vocab::{Finding, Severity, Unread, score};
 use weir_inference::Ran;
-use weir_storage::Dropped;
 use weir_storage::record::SpanRecord;
+use weir_storage::{Dropped, Taken};
 
 use super::charge::{Counter, UNPRICED, charge, is_answered, uncharge};
 use super::complete::{Finished, Outcome};
@@ -149,10 +149,14 @@ impl Publish {
         }
     }
 
-    /// To the store; what that does not take, to the feed's consumers, if there are any.
+    /// To the store, without its texts where that has fallen behind; what it does not take at all, to the feed's consumers, if there are any.
     fn keep(&self, process: &Process, meter: &CoreMeter, span: Box<SpanRecord>) {
         let not_stored = if self.store {
-            let Err(refused) = process.parts.sink.push(span) else { return };
+            let refused = match process.parts.sink.push(span) {
+                Ok(Taken::Whole) => return,
+                Ok(Taken::WithoutTexts) => return meter.dropped("storage", "texts"),
+                Err(refused) => refused,
+            };
             let reason = match refused.reason {
                 Dropped::QueueFull => "queue_full",
                 Dropped::Closed => "closed",

@@ -100,6 +100,16 @@ pub const ANALYSED_BYTES: Family = family(
     "service_security_text_bytes_total",
     "Bytes of text by what the detectors did: scanned, or known to be clean from an earlier call and not scanned again.",
 );
+/// Counter, ours; `outcome`.
+pub const ANALYSED_TEXTS: Family = family(
+    "service_security_texts_total",
+    "Texts by what the detectors did: scanned, or known to be clean from an earlier call; forgotten are those that made room for others in the memory of clean texts.",
+);
+/// Gauge, ours; `what`.
+pub const KNOWN_TEXTS_BYTES: Family = family(
+    "service_security_known_texts_bytes",
+    "Memory for texts that are known to be clean: taken, and the most it may take, which goes by the memory of the machine.",
+);
 /// Histogram; `detector`.
 pub const DETECTOR_LATENCY: Family =
     family("service_security_detector_latency_seconds", "Time one detector took for the text of one analysis.");

@@ -17,6 +17,13 @@ impl Source for AnalysedBytes {
         for (outcome, bytes) in [("scanned", met.scanned), ("known", met.known)] {
             out.counter(names::ANALYSED_BYTES, &[("outcome", outcome)], bytes);
         }
+        let texts = self.0.known_texts();
+        for (outcome, count) in [("scanned", texts.misses), ("known", texts.hits), ("forgotten", texts.turned_out)] {
+            out.counter(names::ANALYSED_TEXTS, &[("outcome", outcome)], count);
+        }
+        for (what, bytes) in [("taken", texts.bytes), ("most", texts.bytes_max)] {
+            out.gauge(names::KNOWN_TEXTS_BYTES, &[("what", what)], bytes as f64);
+        }
     }
 }
 

@@ -10,6 +10,13 @@ use weir_config::Settings;
 const BODIES_BYTES_MAX: u64 = 512 << 20;
 /// The part of the memory that is for bodies where no setting says otherwise.
 const BODIES_PART: u64 = 4;
+/// The part of the memory that remembers which texts were clean, and its bounds: a call of 1 MB has some 1,500 texts, and the least
+/// remembers 300,000.
+const TEXTS_PART: u64 = 256;
+const TEXTS_BYTES: [u64; 2] = [5 << 20, 85 << 20];
+/// The part of the memory that spans may take which wait for the store, and its bounds.
+const SPANS_PART: u64 = 64;
+const SPANS_BYTES: [u64; 2] = [64 << 20, 256 << 20];
 /// Limits from here on are none: cgroup v1 has no other word for that.
 const NO_LIMIT: u64 = 1 << 60;
 /// More than the least that was ever resident, by which giving back is worth its cost.
@@ -43,6 +50,22 @@ impl MemoryLimit {
 pub(crate) fn body_bytes(settings: &Settings, memory: Option<MemoryLimit>) -> u64 {
     let part = memory.map_or(u64::MAX, |memory| memory.bytes / BODIES_PART);
     settings.server.max_body_memory_bytes.unwrap_or_else(|| part.min(BODIES_BYTES_MAX))
+}
+
+/// Bytes that remembering clean texts may take.
+pub(crate) fn known_text_bytes(memory: Option<MemoryLimit>) -> usize {
+    part(memory, TEXTS_PART, TEXTS_BYTES)
+}
+
+/// Bytes of spans that may wait for the store.
+pub(crate) fn waiting_span_bytes(memory: Option<MemoryLimit>) -> usize {
+    part(memory, SPANS_PART, SPANS_BYTES)
+}
+
+/// A part of the memory, within bounds; the least where nobody says how much there is.
+fn part(memory: Option<MemoryLimit>, part: u64, [least, most]: [u64; 2]) -> usize {
+    let bytes = memory.map_or(least, |memory| (memory.bytes / part).clamp(least, most));
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// The least limit of the control groups that /proc/self/cgroup names and of those around them, mounted at `root`: version 2, or
@@ -153,6 +176,15 @@ mod tests {
         assert_eq!(body_bytes(&settings, None), 512 * MIB);
         settings.server.max_body_memory_bytes = Some(3 * MIB);
         assert_eq!(bytes(&settings, 512), 3 * MIB);
+    }
+
+    #[test]
+    fn what_is_remembered_and_what_waits_goes_by_the_memory_there_is() {
+        let memory = |mib: u64| Some(MemoryLimit { bytes: mib * MIB, by_group: true });
+        let known = [None, memory(256), memory(4 * 1_024), memory(64 * 1_024)].map(known_text_bytes);
+        assert_eq!(known, [5 << 20, 5 << 20, 16 << 20, 85 << 20]);
+        let waiting = [None, memory(512), memory(8 * 1_024), memory(64 * 1_024)].map(waiting_span_bytes);
+        assert_eq!(waiting, [64 << 20, 64 << 20, 128 << 20, 256 << 20]);
     }
 
     #[test]

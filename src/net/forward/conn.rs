@@ -23,30 +23,30 @@ impl UpstreamConn {
         }
     }
 
-    /// Writes all of `data`.
+    /// Writes once, what the connection takes of `data`.
     ///
     /// # Errors
     /// See [`Conn::write_all`].
-    pub async fn write_all(&mut self, data: Bytes) -> io::Result<()> {
+    pub async fn write_some(&mut self, data: &mut Bytes) -> io::Result<()> {
         match self {
-            Self::Plain(conn) => conn.write_all(data).await,
-            Self::Tls(conn) => conn.write_all(data).await,
+            Self::Plain(conn) => conn.write_some(data).await,
+            Self::Tls(conn) => conn.write_some(data).await,
         }
     }
 
-    /// As [`UpstreamConn::write_all`], but what comes meanwhile goes to `reader`, which may end it with an error.
+    /// As [`UpstreamConn::write_some`], but what comes meanwhile goes to `reader`, which may end it with an error.
     ///
     /// # Errors
-    /// See [`Conn::write_all_reading`].
-    pub async fn write_all_reading(
+    /// See [`Conn::write_all`].
+    pub async fn write_some_reading(
         &mut self,
-        data: Bytes,
+        data: &mut Bytes,
         reading: &mut ReadWhileWriting,
         reader: &mut impl EarlyReader,
     ) -> io::Result<()> {
         match self {
-            Self::Plain(conn) => conn.write_all_reading(data, reading, reader).await,
-            Self::Tls(conn) => conn.write_all_reading(data, reading, reader).await,
+            Self::Plain(conn) => conn.write_some_reading(data, reading, reader).await,
+            Self::Tls(conn) => conn.write_some_reading(data, reading, reader).await,
         }
     }
 

@@ -110,15 +110,23 @@ impl Conn {
     pub async fn write_all(&mut self, data: Bytes) -> io::Result<()> {
         let mut rest = data;
         while !rest.is_empty() {
-            let (result, Rest(mut unsent)) = self.stream.write(Rest(rest)).await;
-            let sent = result?;
-            if sent == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            let sent = sent.min(unsent.len());
-            self.sent += sent as u64;
-            rest = unsent.split_off(sent);
+            self.write_some(&mut rest).await?;
         }
+        Ok(())
+    }
+
+    /// Writes once, as much of `data` as the socket takes, and waits until it takes some.
+    ///
+    /// # Errors
+    /// As [`Conn::write_all`].
+    pub async fn write_some(&mut self, data: &mut Bytes) -> io::Result<()> {
+        let (result, Rest(mut unsent)) = self.stream.write(Rest(std::mem::take(data))).await;
+        let sent = result?.min(unsent.len());
+        if sent == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.sent += sent as u64;
+        *data = unsent.split_off(sent);
         Ok(())
     }
 
@@ -127,18 +135,18 @@ impl Conn {
         send_now(self.fd(), data);
     }
 
-    /// Writes all of `data` while reading: what arrives meanwhile goes to `reader`, which may end the writing with an error.
+    /// As [`Conn::write_some`] while reading: what arrives meanwhile goes to `reader`, which may end the writing with an error.
     ///
     /// # Errors
     /// As [`Conn::write_all`].
-    pub async fn write_all_reading(
+    pub async fn write_some_reading(
         &mut self,
-        data: Bytes,
+        data: &mut Bytes,
         reading: &mut ReadWhileWriting,
         reader: &mut impl EarlyReader,
     ) -> io::Result<()> {
         let fd = self.fd();
-        reading.during(fd, self.write_all(data), || read_early(fd, reader)).await
+        reading.during(fd, self.write_some(data), || read_early(fd, reader)).await
     }
 
     /// Bytes the kernel has taken from us since the connection was opened.

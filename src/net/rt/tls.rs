@@ -312,27 +312,25 @@ impl TlsConn {
         half.read_early(conn.fd(), reader)
     }
 
-    /// As [`Conn::write_all_reading`].
+    /// As [`Conn::write_some_reading`].
     ///
     /// # Errors
     /// As [`TlsConn::write_all`].
-    pub async fn write_all_reading(
+    pub async fn write_some_reading(
         &mut self,
-        data: Bytes,
+        data: &mut Bytes,
         reading: &mut ReadWhileWriting,
         reader: &mut impl EarlyReader,
     ) -> io::Result<()> {
         let Self { session, conn, incoming, early, closed } = self;
         let fd = conn.fd();
-        for step in data.chunks(PLAINTEXT_STEP) {
-            session.writer().write_all(step)?;
-            while session.wants_write() {
-                let mut record = Vec::new();
-                session.write_tls(&mut record)?;
-                // What is heard may make the session want to write, which the next turn does.
-                let mut half = ReadHalf { session, incoming, early, closed };
-                reading.during(fd, conn.write_all(record.into()), || half.read_early(fd, reader)).await?;
-            }
+        session.writer().write_all(&data.split_to(data.len().min(PLAINTEXT_STEP)))?;
+        while session.wants_write() {
+            let mut record = Vec::new();
+            session.write_tls(&mut record)?;
+            // What is heard may make the session want to write, which the next turn does.
+            let mut half = ReadHalf { session, incoming, early, closed };
+            reading.during(fd, conn.write_all(record.into()), || half.read_early(fd, reader)).await?;
         }
         Ok(())
     }
@@ -360,12 +358,20 @@ impl TlsConn {
     ///
     /// # Errors
     /// The session's or the kernel's.
-    pub async fn write_all(&mut self, data: Bytes) -> io::Result<()> {
-        for step in data.chunks(PLAINTEXT_STEP) {
-            self.session.writer().write_all(step)?;
-            self.flush().await?;
+    pub async fn write_all(&mut self, mut data: Bytes) -> io::Result<()> {
+        while !data.is_empty() {
+            self.write_some(&mut data).await?;
         }
         Ok(())
+    }
+
+    /// Encrypts and writes the first step of `data`.
+    ///
+    /// # Errors
+    /// As [`TlsConn::write_all`].
+    pub async fn write_some(&mut self, data: &mut Bytes) -> io::Result<()> {
+        self.session.writer().write_all(&data.split_to(data.len().min(PLAINTEXT_STEP)))?;
+        self.flush().await
     }
 
     /// Whether a read would bring something, or the session's end, without waiting for the socket.

@@ -140,6 +140,11 @@ impl Permit {
         taken
     }
 
+    /// Gives back all that was taken.
+    pub fn give_back(&mut self) {
+        self.shared.give(self.holder, std::mem::take(&mut self.held));
+    }
+
     /// Takes over what another permit of the same tenant holds.
     pub fn join(&mut self, mut other: Self) {
         self.held += std::mem::take(&mut other.held);

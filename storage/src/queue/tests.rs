@@ -35,6 +35,29 @@ fn takes_bytes_up_to_the_bound_and_not_one_more() {
 }
 
 #[test]
+fn texts_give_way_before_spans() {
+    let queue = Queue::new(1_000, 100_000);
+    let room = |queue: &Queue| 100_000 - queue.bytes();
+    let mut whole = 0;
+    while queue.push(span(10_000)).unwrap() == Taken::Whole {
+        whole += 1;
+    }
+    assert!((6..=8).contains(&whole), "{whole}");
+    // The one that did not fit is there all the same, and so are many more.
+    let mut bare_ones = 1;
+    while queue.push(span(10_000)).is_ok_and(|taken| taken == Taken::WithoutTexts) {
+        bare_ones += 1;
+    }
+    assert!(bare_ones > 5 && room(&queue) < bare() + 100, "{bare_ones}");
+    assert_eq!(queue.without_texts.load(Ordering::Relaxed), bare_ones);
+    assert_eq!(queue.dropped_full.load(Ordering::Relaxed), 1);
+    let all: Vec<Queued> = std::iter::from_fn(|| queue.pop()).collect();
+    let has_lost = |queued: &&Queued| queued.span.tags.get("texts_removed").is_some_and(|why| why == "queue_full");
+    assert_eq!(all.iter().filter(has_lost).count() as u64, bare_ones);
+    assert!(all.iter().filter(|queued| !has_lost(queued)).all(|queued| queued.span.prompt.is_some()));
+}
+
+#[test]
 fn bytes_stay_counted_until_they_are_released() {
     let queue = Queue::new(64, bare() + 10);
     queue.push(span(10)).unwrap();

@@ -24,6 +24,7 @@ mod housekeeping;
 mod intern;
 mod keys;
 mod kin;
+mod known;
 mod late;
 mod log_file;
 mod lone;

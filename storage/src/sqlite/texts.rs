@@ -9,7 +9,6 @@
 //! remembered is taken out with its row, and forgotten when another process has written; names of two tenants have different keys.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -19,6 +18,7 @@ use smallvec::{SmallVec, smallvec};
 use weir_config::vocab::frame::Frame;
 use weir_config::vocab::part::{PartKind, PartSide};
 
+use super::known::Known;
 use super::readers::Stop;
 use super::tx::Tx;
 use crate::encode::{
@@ -42,8 +42,6 @@ const BRANCH_ENDS: u128 = 0b11;
 const DEPTH_MAX: usize = 24;
 /// What a shared text takes besides its body: its counts, the index and two rows.
 const OVERHEAD_BYTES: i64 = 96;
-/// Names remembered with their integers. The tables know all.
-const KNOWN_MAX: usize = 1 << 16;
 /// Tenants whose keys are remembered.
 const KEYS_MAX: usize = 4_096;
 /// Single texts that may come again and are remembered, as a power of two; the first sight of one is kept in its span.
@@ -54,7 +52,7 @@ const BATCH_TEXTS: i64 = 512;
 /// What the writer remembers of shared texts. It may be forgotten at any time.
 #[derive(Default)]
 pub(super) struct Texts {
-    known: HashMap<u128, i64, BuildHasherDefault<NameHasher>>,
+    known: Known,
     keys: HashMap<i64, (u64, u64)>,
     seen: Vec<u64>,
     packed: Packed,
@@ -65,20 +63,6 @@ pub(super) struct Texts {
     version: Option<i64>,
     /// What the spans on their way add to `text_sums`.
     sums: HashMap<i64, i64>,
-}
-
-/// Names are pseudo-random already, under keys that nobody outside knows.
-#[derive(Default)]
-struct NameHasher(u64);
-
-impl Hasher for NameHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.first_chunk().map_or(0, |half| u64::from_le_bytes(*half));
-    }
 }
 
 /// A text that may be shared, and what it is made of.
@@ -163,13 +147,6 @@ impl Texts {
     fn name_again(&mut self, id: i64) -> i64 {
         self.named.push(id);
         id
-    }
-
-    fn remember(&mut self, name: u128, id: i64) {
-        if self.known.len() >= KNOWN_MAX {
-            self.known.clear();
-        }
-        self.known.insert(name, id);
     }
 }
 
@@ -334,8 +311,7 @@ fn refer_all<'s>(
 ) -> Result<(), WriteError> {
     let trees = branches(key, shared);
     // Asked one after the other with nothing between, their waits for memory overlap.
-    let known: SmallVec<[Option<i64>; BRANCH_MAX]> =
-        trees.iter().map(|tree| tx.texts.known.get(&tree.name).copied()).collect();
+    let known: SmallVec<[Option<i64>; BRANCH_MAX]> = trees.iter().map(|tree| tx.texts.known.get(tree.name)).collect();
     for (tree, known) in trees.iter().zip(known) {
         entries.push(Entry::Node(match known {
             Some(id) => tx.texts.name_again(id),
@@ -466,15 +442,14 @@ const fn whole_name(a: i64, b: i64) -> u128 {
 
 /// Names a text once more; puts it in where it is not there.
 fn refer(tx: &mut Tx<'_>, tenant: i64, source: Source<'_>, tree: &Tree) -> Result<i64, WriteError> {
-    if let Some(id) = tx.texts.known.get(&tree.name) {
-        let id = *id;
+    if let Some(id) = tx.texts.known.get(tree.name) {
         return Ok(tx.texts.name_again(id));
     }
     let id = match find(tx.conn, tenant, tree.name)? {
         Some(id) => tx.texts.name_again(id),
         None => put(tx, tenant, source, tree)?,
     };
-    tx.texts.remember(tree.name, id);
+    tx.texts.known.insert(tree.name, id);
     Ok(id)
 }
 
@@ -554,7 +529,7 @@ pub(super) fn sweep(tx: &mut Tx<'_>, bytes_max: i64) -> Result<i64, WriteError> 
         if gone >= bytes_max {
             break;
         }
-        tx.texts.known.remove(&name);
+        tx.texts.known.remove(name);
         let sql = "SELECT body FROM text_bodies WHERE id = ?1";
         let body: Option<Vec<u8>> = conn.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional()?;
         // What cannot be read must not stop it from being taken out.

@@ -49,7 +49,7 @@ impl Store {
 
 impl SpanLog for Store {
     fn append(&self, span: Box<SpanRecord>) -> Result<(), NotTaken> {
-        self.inner.queue.push(span)
+        self.inner.queue.push(span).map(|_taken| ())
     }
 
     fn flush(&self, within: Duration) -> bool {

@@ -199,7 +199,9 @@ fn child_writer() {
             together.push(span);
         }
         if dice(&mut seed).is_multiple_of(2) {
-            together.into_iter().for_each(|span| sink.push(Box::new(span)).unwrap());
+            for span in together {
+                sink.push(Box::new(span)).unwrap();
+            }
             assert!(store.flush(PATIENCE));
         } else {
             store.insert(together).unwrap();

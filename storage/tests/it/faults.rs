@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use weir_config::vocab::TenantId;
 use weir_storage::record::SpanRecord;
 use weir_storage::{AuditLog as _, SpanLog as _};
-use weir_storage::{Dropped, ReadError, Store};
+use weir_storage::{Dropped, ReadError, Store, Taken};
 
 use crate::ledger::event;
 use crate::support::{PATIENCE, Watch, do_without, file, open, options, put, span, total, wait_for, watched};
@@ -87,12 +87,45 @@ fn a_full_queue_drops_the_newest_and_counts() {
     wait_for("the failure", || store.probe().is_err());
     let outcomes: Vec<_> =
         (1..=25).map(|start| sink.push(Box::new(span(start))).map_err(|refused| refused.reason)).collect();
-    assert_eq!(outcomes, [vec![Ok(()); 10], vec![Err(Dropped::QueueFull); 15]].concat());
+    assert_eq!(outcomes, [vec![Ok(Taken::Whole); 10], vec![Err(Dropped::QueueFull); 15]].concat());
     assert_eq!((store.counters().queue_items, store.counters().dropped_queue_full), (10, 15));
     other.execute_batch("ROLLBACK").unwrap();
     assert!(store.flush(PATIENCE));
     assert_eq!(total(&store, TenantId::DEFAULT), 11);
     assert_eq!((store.counters().queue_items, store.counters().queue_bytes), (0, 0));
+}
+
+#[test]
+fn a_store_that_falls_behind_loses_texts_before_spans() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let mut options = options(file(&path));
+    options.queue_bytes = 2_000_000;
+    let store = Store::open(options).unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let sink = store.sink();
+    sink.push(Box::new(span(0))).unwrap();
+    wait_for("the failure", || store.probe().is_err());
+    let long = |start| SpanRecord { prompt: Some("a prompt ".repeat(30_000)), ..span(start) };
+    let spans: Vec<SpanRecord> = (1..=60).map(long).collect();
+    let taken: Vec<Taken> = spans.iter().map(|span| sink.push(Box::new(span.clone())).unwrap()).collect();
+    let whole = taken.iter().filter(|taken| **taken == Taken::Whole).count();
+    assert!((5..=7).contains(&whole), "{taken:?}");
+    assert_eq!((store.counters().without_texts, store.counters().dropped_queue_full), (60 - whole as u64, 0));
+    other.execute_batch("ROLLBACK").unwrap();
+    assert!(store.flush(PATIENCE));
+    assert_eq!(total(&store, TenantId::DEFAULT), 61, "each span is there");
+    for (span, taken) in spans.iter().zip(taken) {
+        let stored = store.span(TenantId::DEFAULT, span.span_id).unwrap().unwrap();
+        let why = stored.tags.get("texts_removed").map(String::as_str);
+        assert_eq!((stored.prompt.is_some(), why.is_none()), (taken == Taken::Whole, taken == Taken::Whole));
+        assert!(why.is_none_or(|why| why == "queue_full"));
+    }
+    // With the room back, texts are kept again.
+    let after = long(100);
+    put(&store, [after.clone()]);
+    assert_eq!(store.span(TenantId::DEFAULT, after.span_id).unwrap().unwrap().prompt, after.prompt);
 }
 
 #[test]

@@ -1,0 +1,45 @@
+//! What all requests have in common: their head, and words that are never the same.
+
+use super::cli::{RequestDialect, Settings};
+
+/// Spells a number as a pronounceable word: no digits, so that no detector takes it for a phone or card number.
+pub(super) fn write_word(word: &mut [u8], number: u64) {
+    for (index, pair) in word.chunks_mut(2).enumerate() {
+        let part = (number >> (6 * index)) as usize;
+        if let [consonant, vowel] = pair {
+            *consonant = b"bcdfghjklmnpqrst"[part & 15];
+            *vowel = b"aeio"[(part >> 4) & 3];
+        }
+    }
+}
+
+fn path(dialect: RequestDialect) -> &'static str {
+    match dialect {
+        RequestDialect::Chat => "/v1/chat/completions",
+        RequestDialect::Messages => "/v1/messages",
+        RequestDialect::Local => "/api/chat",
+    }
+}
+
+/// The head of a request whose body has `length` bytes.
+pub(super) fn head(settings: &Settings, length: usize) -> String {
+    let mut head = format!(
+        "POST {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: weir-loadtest/{}\r\nAccept: application/json\r\nContent-Type: application/json\r\n",
+        settings.path_prefix,
+        path(settings.dialect),
+        settings.authority,
+        env!("CARGO_PKG_VERSION"),
+    );
+    match settings.dialect {
+        RequestDialect::Chat => head.push_str("Authorization: Bearer fake-key-for-load-tests\r\n"),
+        RequestDialect::Messages => {
+            head.push_str("x-api-key: fake-key-for-load-tests\r\nanthropic-version: 2023-06-01\r\n");
+        }
+        RequestDialect::Local => {}
+    }
+    for (name, value) in &settings.headers {
+        head.extend([name.as_str(), ": ", value, "\r\n"]);
+    }
+    head.push_str(&format!("Content-Length: {length}\r\n\r\n"));
+    head
+}
