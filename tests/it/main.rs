@@ -48,6 +48,7 @@ mod failures;
 mod feed;
 mod flags;
 mod framing;
+mod from_data;
 mod fusion;
 mod golden;
 mod grpc;

@@ -19,7 +19,7 @@ use super::bill::Bill;
 use super::objects::MadeObjects;
 use super::outside::OutsideVerdict;
 use super::plans::{Plans, SharedPlans};
-use super::turns::Turns;
+use super::turns::{ORIGINS, Turns};
 use super::unsettled::{Noted, Unsettled};
 use super::waiting::Waiting;
 use crate::admit::Guard;
@@ -131,6 +131,8 @@ pub struct Process {
     pub earlier: Earlier,
     /// What users said last in conversations that the provider keeps.
     pub(crate) turns: Turns,
+    /// Whose words there were in conversations that the provider keeps.
+    pub(crate) origins: Turns,
     /// The calls whose records are still being made, where something can report them.
     unsettled: Option<Arc<Unsettled>>,
     /// The requests that wait for what models say.
@@ -172,6 +174,7 @@ impl Process {
             background: Background::new(),
             earlier: Earlier::default(),
             turns: Turns::default(),
+            origins: Turns::of(ORIGINS),
             unsettled: takes_reports.then(Arc::default),
             models: Waiting::default(),
             plans: SharedPlans::default(),

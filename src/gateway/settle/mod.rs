@@ -13,6 +13,7 @@ pub(crate) mod marks;
 pub(crate) mod masking;
 pub(crate) mod models;
 pub(crate) mod pool_meter;
+pub(crate) mod provenance;
 pub(crate) mod publish;
 pub(crate) mod recorded;
 pub(crate) mod redact;
