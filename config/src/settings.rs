@@ -337,6 +337,17 @@ pub enum ToolChanges {
     Refuse,
 }
 
+/// `security_analysis.action_from_data`: what is done about a call that does what only tools' results ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActionFromData {
+    /// `ignore`: nothing is compared.
+    Ignore,
+    /// `record`: it is reported.
+    Record,
+    /// `refuse`: it stops an answer that may be stopped.
+    Refuse,
+}
+
 /// `security_analysis.*`, as far as this build implements it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SecurityAnalysis {
@@ -379,6 +390,8 @@ pub struct SecurityAnalysis {
     pub over_defence: bool,
     /// `tool_changes`.
     pub tool_changes: ToolChanges,
+    /// `action_from_data`.
+    pub action_from_data: ActionFromData,
     /// `rules_dir`: rules of the operator's own.
     pub rules_dir: Option<PathBuf>,
     /// `zone_detection.*`.
@@ -724,6 +737,7 @@ impl Default for Settings {
                 fusion_model_path: None,
                 over_defence: false,
                 tool_changes: ToolChanges::Record,
+                action_from_data: ActionFromData::Record,
                 rules_dir: None,
                 zones: ZoneDetection::default(),
             },

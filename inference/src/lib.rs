@@ -49,6 +49,7 @@ mod pins;
 mod plan;
 mod pool;
 mod pool_thread;
+pub mod provenance;
 mod ran;
 mod repeated;
 mod rule_book;

@@ -51,6 +51,7 @@ mod failures;
 mod feed;
 mod flags;
 mod framing;
+mod from_data;
 mod fusion;
 mod golden;
 mod grpc;

@@ -3,12 +3,14 @@
 use super::value::{flag, float, int, one_of, optional_path, optional_text, owned_text, written_float};
 use super::{EnvRule, Kind, Literal, Setting, set};
 use crate::settings::{
-    AnomalyMethod, EMBEDDED_MODEL, GUARD_THRESHOLD, HALLUCINATION_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD,
-    OperatingPoint, PiiAction, RedactAnswers, TOXICITY_THRESHOLD, ToolChanges,
+    ActionFromData, AnomalyMethod, EMBEDDED_MODEL, GUARD_THRESHOLD, HALLUCINATION_THRESHOLD, JAILBREAK_THRESHOLD,
+    ML_THRESHOLD, OperatingPoint, PiiAction, RedactAnswers, TOXICITY_THRESHOLD, ToolChanges,
 };
 
 const CHANGES: [(&str, ToolChanges); 3] =
     [("ignore", ToolChanges::Ignore), ("record", ToolChanges::Record), ("refuse", ToolChanges::Refuse)];
+const FROM_DATA: [(&str, ActionFromData); 3] =
+    [("ignore", ActionFromData::Ignore), ("record", ActionFromData::Record), ("refuse", ActionFromData::Refuse)];
 const POINTS: [(&str, OperatingPoint); 3] = [
     ("balanced", OperatingPoint::Balanced),
     ("high_recall", OperatingPoint::HighRecall),
@@ -222,6 +224,17 @@ pub(super) static SETTINGS: &[Setting] = &[
          refuse: it is High, each time it comes, until a restart; what is new to an agent and not to \
          its tenant is recorded, as two servers may have a tool of one name. ignore: no definition is remembered.",
         set!(security_analysis.tool_changes, |v| one_of(v, &CHANGES)),
+    ),
+    Setting::built(
+        "security_analysis.action_from_data",
+        Kind::Choice(&["ignore", "record", "refuse"]),
+        Literal::Text("record"),
+        "What is done when an answer calls a tool that acts (sends, pays, deletes, runs) and what the call is about stands in \
+         tools' results and nowhere in the words of the user or the operator. record: it is reported (action_from_data): Low \
+         where little speaks for it or the user asked for what was read to be used, else Medium, High where the data asks \
+         for it. refuse: from Medium on it is Critical, and the answer is withheld where `output_safety.block_on_critical` \
+         is set. ignore: nothing is compared.",
+        set!(security_analysis.action_from_data, |v| one_of(v, &FROM_DATA)),
     ),
     Setting::built(
         "security_analysis.max_analysis_text_bytes",

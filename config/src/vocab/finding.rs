@@ -97,7 +97,7 @@ pub fn score<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> u8 {
 /// any. `None` for what is found in answers alone.
 pub fn worst_in_requests(finding_type: &str) -> Option<Severity> {
     Some(match finding_type {
-        "output_toxicity" | "output_hallucination" | "data_leakage" => return None,
+        "output_toxicity" | "output_hallucination" | "data_leakage" | "action_from_data" => return None,
         "organization" | "location" | "analysis_timeout" => Severity::Info,
         "is_incentive" | "is_urgent" | "is_hypothetical" | "is_systemic" | "is_covert" | "is_immoral" => Severity::Low,
         "person_name" | "unreadable_body" | "analysis_truncated" => Severity::Low,

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
+use weir_config::settings::ActionFromData;
 use weir_config::vocab::{Finding, TenantId};
+use weir_inference::provenance::Origins;
 use weir_inference::{Call, Job, Lane, Part, PartKind, Plan, Ran, Scratch, Turn, Work};
 
 use super::warning::is_critical;
 use crate::exchange::Skip;
+use crate::inspect::RequestView;
+use crate::limits::kept_bytes_max;
 use crate::observe::AnswerReader;
 use crate::process::{Core, Process};
 use crate::rt;
@@ -18,7 +22,9 @@ use crate::settle::inspection::{self, How, Inspection, Parts, Place, RequestedCa
 use crate::settle::journal::Journal;
 use crate::settle::models;
 use crate::settle::pool_meter::with_pool_meter;
+use crate::settle::provenance;
 use crate::settle::publish::observe_detectors;
+use crate::settle::text::{self, RequestText};
 
 /// How the texts of one answer are looked at.
 pub(super) struct Asker {
@@ -35,6 +41,8 @@ struct Terms {
     tenant: TenantId,
     agent: Option<String>,
     text_max: usize,
+    /// The words of the conversation by whose they are, where a call made of tools' words stops an answer.
+    origins: Option<Arc<Origins>>,
 }
 
 /// What is looked at.
@@ -94,6 +102,7 @@ impl Asker {
             tenant: journal.ids.tenant_id,
             agent: journal.ids.agent_id.clone().filter(|_| !journal.doubts_agent),
             text_max: settings.security_analysis.max_analysis_text_bytes,
+            origins: origins(core, journal),
         };
         let limit = Duration::from_millis(settings.limits.security_analysis_timeout_ms);
         Self { core: Rc::clone(core), to, limit }
@@ -147,6 +156,27 @@ impl Asker {
     }
 }
 
+/// The words of the conversation by whose they are, where that may stop an answer and tools have brought anything.
+fn origins(core: &Core, journal: &Journal) -> Option<Arc<Origins>> {
+    let settings = &journal.settings;
+    if settings.security_analysis.action_from_data != ActionFromData::Refuse {
+        return None;
+    }
+    let (turns, tenant) = (&core.process.origins, journal.ids.tenant_id);
+    let read = |view: &RequestView| survive(|| provenance::origins(view, turns, tenant));
+    let origins = match &journal.inspection.text {
+        RequestText::None => None,
+        RequestText::Read(view) => read(view),
+        RequestText::Raw(raw) => {
+            let bodies = core.process.bodies.of(tenant);
+            let max = kept_bytes_max(settings);
+            let raw = survive(|| text::read_raw(journal.dialect, raw, text::Goes::AsItCame, max, &bodies))?;
+            read(&raw.view)
+        }
+    };
+    origins.filter(Origins::has_data).map(Arc::new)
+}
+
 /// What models are to be asked about: nothing where the answer stops already, or its time is over.
 fn left(looked: &mut Inspection) -> Option<Rest> {
     let decided = looked.ran.cut || looked.ran.failed || looked.findings.iter().any(is_critical);
@@ -170,12 +200,21 @@ impl Terms {
         let call = Call { plan: &self.plan, tenant: self.tenant, agent, deadline: Some(deadline) };
         let how = How { call, text_max: self.text_max };
         let analyser = &process.parts.analyser;
+        let judge = |calls: Vec<RequestedCall<'_>>| {
+            let origins = self.origins.as_deref()?;
+            survive(|| provenance::judge(origins, calls, ActionFromData::Refuse))
+        };
         match case {
-            Case::Words(words) => inspection::run(analyser, scratch, &words, &how),
+            Case::Words(words) => {
+                let mut inspection = inspection::run(analyser, scratch, &words, &how)?;
+                inspection.findings.extend(judge(words.calls()).unwrap_or_default());
+                Some(inspection)
+            }
             Case::Document(mut reader) => {
                 let answer = survive(|| reader.finish())?;
                 let texts = Texts { request: None, answer: Some(&answer), before: 0, context: None };
                 let mut inspection = inspection::run(analyser, scratch, &texts, &how)?;
+                inspection.findings.extend(judge(texts.calls()).unwrap_or_default());
                 // Of what cannot be read nothing is known.
                 inspection.ran.failed |= answer.unreadable.is_some();
                 Some(inspection)

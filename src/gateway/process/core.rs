@@ -20,7 +20,7 @@ use super::objects::MadeObjects;
 use super::outside::OutsideVerdict;
 use super::plans::{Plans, SharedPlans};
 use super::prompts::{PromptCounts, Prompts};
-use super::turns::Turns;
+use super::turns::{ORIGINS, Turns};
 use super::unsettled::{Noted, Unsettled};
 use super::waiting::Waiting;
 use crate::admit::Guard;
@@ -134,6 +134,8 @@ pub struct Process {
     pub(crate) turns: Turns,
     /// What the latest prompts of sessions were made of.
     pub(crate) prompts: Arc<Prompts>,
+    /// Whose words there were in conversations that the provider keeps.
+    pub(crate) origins: Turns,
     /// The calls whose records are still being made, where something can report them.
     unsettled: Option<Arc<Unsettled>>,
     /// The requests that wait for what models say.
@@ -178,6 +180,7 @@ impl Process {
             earlier: Earlier::default(),
             turns: Turns::default(),
             prompts,
+            origins: Turns::of(ORIGINS),
             unsettled: takes_reports.then(Arc::default),
             models: Waiting::default(),
             plans: SharedPlans::default(),

@@ -2,7 +2,7 @@
 //! brings the new turn alone (`previous_response_id`, `conversation`), so that the turn before it has to be remembered for a phrase that was cut in two.
 //!
 //! Kept is the end of a turn under the tenant and the provider's id of the answer or conversation, as a hash with a secret key: a tenant
-//! that names another one's finds nothing. Bounded by [`TURNS`], of which no tenant has more than it leaves to the others, and in memory alone: after a restart the first turn of each
+//! that names another one's finds nothing. Bounded by [`TURNS`] (or [`ORIGINS`]), of which no tenant has more than it leaves to the others, and in memory alone: after a restart the first turn of each
 //! conversation is looked at by itself. One short lock, taken by such calls only.
 
 use std::collections::HashMap;
@@ -13,11 +13,15 @@ use weir_config::vocab::TenantId;
 
 /// Turns remembered of a tenant that is alone, at least; twice as many at most. Several share them.
 const TURNS: usize = 1 << 13;
+/// The same of turns whose words are remembered by whose they are, which are longer.
+pub(crate) const ORIGINS: usize = 1 << 10;
 
 /// The ends of turns, each by the answer that it got.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Turns {
     key: RandomState,
+    /// How many.
+    most: usize,
     known: Mutex<Known>,
 }
 
@@ -46,9 +50,9 @@ impl Halves {
 }
 
 impl Known {
-    fn keep(&mut self, tenant: TenantId, name: u64, end: Box<str>) {
+    fn keep(&mut self, tenant: TenantId, name: u64, end: Box<str>, most: usize) {
         // Who keeps much makes its own turns old, and no other's.
-        let share = TURNS / (self.tenants.len() + usize::from(!self.tenants.contains_key(&tenant)));
+        let share = most / (self.tenants.len() + usize::from(!self.tenants.contains_key(&tenant)));
         let own = self.tenants.entry(tenant).or_default();
         let before = own.len();
         if own.younger.len() >= share.max(1) {
@@ -56,7 +60,7 @@ impl Known {
         }
         own.younger.insert(name, end);
         self.count = self.count + own.len() - before;
-        if self.count > 4 * TURNS {
+        if self.count > 4 * most {
             // Many tenants with little each: all of them get older.
             self.tenants.values_mut().for_each(Halves::age);
             self.tenants.retain(|_, halves| halves.len() > 0);
@@ -65,11 +69,22 @@ impl Known {
     }
 }
 
+impl Default for Turns {
+    fn default() -> Self {
+        Self::of(TURNS)
+    }
+}
+
 impl Turns {
+    /// That remembers so many.
+    pub(crate) fn of(most: usize) -> Self {
+        Self { key: RandomState::new(), most, known: Mutex::default() }
+    }
+
     /// Remembers the end of the turn that got this answer, or was the last one in this conversation.
     pub(crate) fn keep(&self, tenant: TenantId, answer: &str, end: String) {
         let name = self.key.hash_one((tenant, answer));
-        self.known.lock().keep(tenant, name, end.into_boxed_str());
+        self.known.lock().keep(tenant, name, end.into_boxed_str(), self.most);
     }
 
     /// The end of that turn.

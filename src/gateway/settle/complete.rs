@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use weir_config::settings::ActionFromData;
 use weir_config::vocab::{Dialect, Finding, Provider, Timestamp, Unread, UnreadSet, score};
 use weir_inference::{Analyser, Call, Plan, Ran, Scratch};
 use weir_storage::record::{SpanEvent, SpanRecord};
@@ -15,6 +16,7 @@ use super::inspection::{self, CallsSeen, How, Inspection, LeftOut, Rest, Texts, 
 use super::leak;
 use super::prompt_cache;
 use super::prompt_order;
+use super::provenance;
 use super::seam;
 use super::text::{self, RequestText};
 use crate::inspect::RequestView;
@@ -58,6 +60,8 @@ pub(crate) struct Finish {
     pub(crate) priced: bool,
     /// Whether the answer is compared with the system prompt.
     pub(crate) guarded: bool,
+    /// `security_analysis.action_from_data`.
+    pub(crate) from_data: ActionFromData,
 }
 
 /// A completed record.
@@ -233,6 +237,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         answer_wire_bytes,
         answer_lost,
         guarded,
+        from_data,
         ..
     } = finish;
     let mut unread_answer = UnreadSet::default();
@@ -293,6 +298,25 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
             span.security_findings.extend(leaked);
             span.security_score = span.security_score.map(|_| score(&span.security_findings));
         }
+        if let (true, Some(view), Some(answer)) = (from_data != ActionFromData::Ignore, &view, &answer) {
+            let (tenant, keeps) = (span.tenant_id, is_kept_by_provider(dialect, view, answer));
+            let found = survive(|| {
+                let is_asked = !answer.tool_calls.is_empty();
+                let origins = (keeps || is_asked).then(|| provenance::origins(view, &process.origins, tenant))?;
+                if keeps {
+                    let ids = [view.conversation.as_deref(), answer.response_id.as_deref()];
+                    provenance::remember(&origins, &process.origins, tenant, ids);
+                }
+                let found = provenance::findings(&origins, answer, view.records(), from_data);
+                Some((found, is_asked && origins.is_cut()))
+            });
+            let (found, is_cut) = found.flatten().unwrap_or_default();
+            if is_cut {
+                unread_request.insert(Unread::TruncatedForModels);
+            }
+            span.security_findings.extend(found);
+            span.security_score = span.security_score.map(|_| score(&span.security_findings));
+        }
         // Nobody has looked at anything of it: that is no clean bill.
         if span.detectors.is_empty() && !(unread_request.is_empty() && unread_answer.is_empty()) {
             span.security_score = None;
@@ -304,9 +328,8 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         }
     }
     let id = answer.as_ref().and_then(|answer| answer.response_id.as_deref());
-    // Whoever sends `messages` sends the whole conversation with every turn.
-    if let (Dialect::ChatCompletions, Some(view), Some(id)) = (dialect, &view, id)
-        && view.messages_open.is_none()
+    if let (Some(view), Some(answer), Some(id)) = (&view, &answer, id)
+        && is_kept_by_provider(dialect, view, answer)
         && let Some(end) = seam::last_turn(view)
     {
         if let Some(conversation) = &view.conversation {
@@ -335,6 +358,11 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         survive(|| prompt_cache::look(&process.prompts, prices, dialect, &mut span));
     }
     Finished { span, cost_nano_usd, bill, priced, unread_request, unread_answer, outcome, ran, rest }
+}
+
+/// Whether the next turn may come without this one. Whoever sends `messages` sends the whole conversation with every turn.
+fn is_kept_by_provider(dialect: Dialect, view: &RequestView, answer: &Answer) -> bool {
+    dialect == Dialect::ChatCompletions && view.messages_open.is_none() && answer.response_id.is_some()
 }
 
 /// What [`find`] brings beside findings.

@@ -414,7 +414,7 @@ impl Place {
     }
 
     /// The finding with its place. In a credential a secret is nothing to report, and its words are never shown.
-    fn put(&self, mut finding: Finding) -> Option<Finding> {
+    pub(crate) fn put(&self, mut finding: Finding) -> Option<Finding> {
         finding.part = self.part.and_then(|part| u32::try_from(part).ok());
         finding.location.clone_from(&self.location);
         if let Some((kind, shift)) = self.zone {

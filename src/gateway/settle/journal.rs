@@ -437,6 +437,7 @@ impl Journal {
             priced_as: self.ids.priced_as.take(),
             priced,
             guarded: self.settings.output_safety.enabled,
+            from_data: self.settings.security_analysis.action_from_data,
         }
     }
 

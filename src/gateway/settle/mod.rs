@@ -15,6 +15,7 @@ pub(crate) mod models;
 pub(crate) mod pool_meter;
 mod prompt_cache;
 mod prompt_order;
+pub(crate) mod provenance;
 pub(crate) mod publish;
 pub(crate) mod recorded;
 pub(crate) mod redact;

@@ -246,6 +246,7 @@ impl Worker {
             priced_as: None,
             priced: settings.cost_estimation.enabled && is_call && counted_by.is_none(),
             guarded: settings.output_safety.enabled,
+            from_data: settings.security_analysis.action_from_data,
         };
         let mut finished = if analysed {
             complete(&self.process, &mut self.scratch, finish)
