@@ -111,7 +111,7 @@ fn shown_path(core: &Core, head: &RequestHead) -> String {
     bounded_text(path.as_bytes(), SHOWN_BYTES_MAX)
 }
 
-fn fresh_w3c_span() -> SpanId {
+pub(super) fn fresh_w3c_span() -> SpanId {
     let (_, low) = Uuid::new_v4().as_u64_pair();
     SpanId::from_w3c(low.max(1).to_be_bytes())
 }
@@ -121,7 +121,7 @@ fn bounded_text(value: &[u8], bytes_max: usize) -> String {
 }
 
 /// Why analysis will not take place at all, if so, and whether the breakers let the record be stored.
-fn admission(core: &Core, settings: &Settings, head: &RequestHead) -> (Option<Skip>, bool) {
+pub(super) fn admission(core: &Core, settings: &Settings, head: &RequestHead) -> (Option<Skip>, bool) {
     let granted = core.process.parts.breakers.grant();
     // What blocks goes on with short texts, which the core looks at by itself: the pool's trouble is none of theirs.
     let goes_on = || {

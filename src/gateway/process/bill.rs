@@ -28,6 +28,8 @@ pub(crate) struct Bill {
     pub(crate) priced_as: Option<Provider>,
     /// Tokens of the prompt that were given as numbers, beside its text.
     pub(crate) prompt_token_ids: u64,
+    /// Characters that are to be spoken.
+    pub(crate) spoken_characters: u64,
     /// Bytes of the answer's text that nobody has seen, about.
     pub(crate) unseen_bytes: u64,
     /// Some of the answer was not read.

@@ -103,6 +103,8 @@ pub(crate) struct Journal {
     pub(crate) maker: Option<Box<Maker>>,
     status: Option<u16>,
     source: IpAddr,
+    /// It ends without a record.
+    forgotten: bool,
     /// For the log.
     log_entry: LogEntry,
 }
@@ -152,6 +154,7 @@ impl Journal {
             maker: None,
             status: None,
             source,
+            forgotten: false,
             log_entry: entry,
         }
     }
@@ -224,9 +227,23 @@ impl Journal {
         self.log_entry.bytes = bytes;
     }
 
-    /// The connection has become a tunnel: what passes is neither read nor scored.
+    /// From which address the request came.
+    pub(crate) const fn source(&self) -> IpAddr {
+        self.source
+    }
+
+    /// Takes the record back: what it is of has a record elsewhere.
+    pub(crate) fn forget(&mut self) {
+        self.forgotten = true;
+    }
+
+    /// Something passes that nobody reads.
+    pub(crate) const fn passes_unread(&mut self, what: Unread) {
+        self.unread.insert(what);
+    }
+
+    /// The connection has become a tunnel. What is read of it has records of its own.
     pub(crate) fn tunnelled(&mut self) {
-        self.unread.insert(Unread::WebSocket);
         self.streams();
         if self.inspection.analysis == Analysis::Due {
             self.inspection.analysis = Analysis::Skipped(Skip::WebSocket);
@@ -488,6 +505,9 @@ fn undecided(span: &mut SpanRecord, skip: Skip) {
 
 impl Drop for Journal {
     fn drop(&mut self) {
+        if self.forgotten && !std::thread::panicking() {
+            return;
+        }
         self.settle();
     }
 }

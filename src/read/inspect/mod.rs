@@ -16,6 +16,7 @@ mod part;
 mod place;
 pub mod provider;
 pub mod request;
+mod rpc;
 mod sender;
 mod walk;
 mod zone;
@@ -31,6 +32,7 @@ pub use provider::{
     provider_of_host, provider_of_path, retrieves_response, route,
 };
 pub use request::{RequestView, read_request};
+pub use rpc::RpcCall;
 pub use sender::Sender;
 pub use zone::{Zone, ZoneKind, Zones};
 pub use zones::{ZoneAsk, find_zones};
