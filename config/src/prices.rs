@@ -301,7 +301,11 @@ fn above(
     read: impl Fn(&str) -> Result<Option<u64>, String>,
 ) -> Result<Option<Above>, String> {
     let thousands = entry.keys().filter_map(|key| {
-        key.strip_prefix("input_cost_per_token_above_")?.strip_suffix(end)?.strip_suffix("k_tokens")?.parse::<u32>().ok()
+        key.strip_prefix("input_cost_per_token_above_")?
+            .strip_suffix(end)?
+            .strip_suffix("k_tokens")?
+            .parse::<u32>()
+            .ok()
     });
     let Some(thousands) = thousands.min() else { return Ok(None) };
     let rate =

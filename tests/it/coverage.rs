@@ -62,50 +62,241 @@ fn requests() -> Vec<(&'static str, &'static str, &'static str, Value)> {
     let converse = |content: Value| json!({ "messages": [{ "role": "user", "content": [content] }] });
     let schema = json!({ "type": "object", "properties": { "a": { "type": "string", "description": "CANARY" } } });
     let (chat_path, responses_path, messages_path) = ("/v1/chat/completions", "/v1/responses", "/v1/messages");
-    let (gemini_path, converse_path, ollama_path) = ("/v1beta/models/g:generateContent", "/model/m/converse", "/api/chat");
+    let (gemini_path, converse_path, ollama_path) =
+        ("/v1beta/models/g:generateContent", "/model/m/converse", "/api/chat");
     vec![
         ("chat completions", chat_path, "system", chat(json!({ "role": "system", "content": "CANARY" }))),
-        ("chat completions", chat_path, "user", chat(json!({ "role": "user", "content": [{ "type": "text", "text": "CANARY" }] }))),
-        ("chat completions", chat_path, "tool definition", json!({ "model": "m", "messages": [{ "role": "user", "content": "hi" }], "tools": [{ "type": "function", "function": { "name": "f", "parameters": schema } }] })),
-        ("chat completions", chat_path, "tool call", chat(json!({ "role": "assistant", "content": null, "tool_calls": [{ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{\"a\":\"CANARY\"}" } }] }))),
-        ("chat completions", chat_path, "tool result", chat(json!({ "role": "tool", "tool_call_id": "c", "content": "CANARY" }))),
-        ("chat completions", chat_path, "reasoning", chat(json!({ "role": "assistant", "content": "x", "reasoning_content": "CANARY" }))),
+        (
+            "chat completions",
+            chat_path,
+            "user",
+            chat(json!({ "role": "user", "content": [{ "type": "text", "text": "CANARY" }] })),
+        ),
+        (
+            "chat completions",
+            chat_path,
+            "tool definition",
+            json!({ "model": "m", "messages": [{ "role": "user", "content": "hi" }], "tools": [{ "type": "function", "function": { "name": "f", "parameters": schema } }] }),
+        ),
+        (
+            "chat completions",
+            chat_path,
+            "tool call",
+            chat(
+                json!({ "role": "assistant", "content": null, "tool_calls": [{ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{\"a\":\"CANARY\"}" } }] }),
+            ),
+        ),
+        (
+            "chat completions",
+            chat_path,
+            "tool result",
+            chat(json!({ "role": "tool", "tool_call_id": "c", "content": "CANARY" })),
+        ),
+        (
+            "chat completions",
+            chat_path,
+            "reasoning",
+            chat(json!({ "role": "assistant", "content": "x", "reasoning_content": "CANARY" })),
+        ),
         ("responses", responses_path, "system", json!({ "model": "m", "instructions": "CANARY", "input": "hi" })),
-        ("responses", responses_path, "user", responses(json!({ "role": "user", "content": [{ "type": "input_text", "text": "CANARY" }] }))),
-        ("responses", responses_path, "tool definition", json!({ "model": "m", "input": "hi", "tools": [{ "type": "function", "name": "f", "description": "CANARY" }] })),
-        ("responses", responses_path, "tool call", responses(json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": "{\"a\":\"CANARY\"}" }))),
-        ("responses", responses_path, "built-in tool item", responses(json!({ "type": "shell_call", "call_id": "c", "action": { "commands": ["CANARY"] } }))),
-        ("responses", responses_path, "tool result", responses(json!({ "type": "function_call_output", "call_id": "c", "output": "CANARY" }))),
-        ("responses", responses_path, "reasoning", responses(json!({ "type": "reasoning", "id": "r", "summary": [{ "type": "summary_text", "text": "CANARY" }] }))),
-        ("messages", messages_path, "system", json!({ "model": "m", "max_tokens": 9, "system": [{ "type": "text", "text": "CANARY" }], "messages": [{ "role": "user", "content": "hi" }] })),
+        (
+            "responses",
+            responses_path,
+            "user",
+            responses(json!({ "role": "user", "content": [{ "type": "input_text", "text": "CANARY" }] })),
+        ),
+        (
+            "responses",
+            responses_path,
+            "tool definition",
+            json!({ "model": "m", "input": "hi", "tools": [{ "type": "function", "name": "f", "description": "CANARY" }] }),
+        ),
+        (
+            "responses",
+            responses_path,
+            "tool call",
+            responses(
+                json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": "{\"a\":\"CANARY\"}" }),
+            ),
+        ),
+        (
+            "responses",
+            responses_path,
+            "built-in tool item",
+            responses(json!({ "type": "shell_call", "call_id": "c", "action": { "commands": ["CANARY"] } })),
+        ),
+        (
+            "responses",
+            responses_path,
+            "tool result",
+            responses(json!({ "type": "function_call_output", "call_id": "c", "output": "CANARY" })),
+        ),
+        (
+            "responses",
+            responses_path,
+            "reasoning",
+            responses(
+                json!({ "type": "reasoning", "id": "r", "summary": [{ "type": "summary_text", "text": "CANARY" }] }),
+            ),
+        ),
+        (
+            "messages",
+            messages_path,
+            "system",
+            json!({ "model": "m", "max_tokens": 9, "system": [{ "type": "text", "text": "CANARY" }], "messages": [{ "role": "user", "content": "hi" }] }),
+        ),
         ("messages", messages_path, "user", messages(json!({ "role": "user", "content": "CANARY" }))),
-        ("messages", messages_path, "tool definition", json!({ "model": "m", "max_tokens": 9, "messages": [{ "role": "user", "content": "hi" }], "tools": [{ "name": "f", "input_schema": schema }] })),
-        ("messages", messages_path, "tool call", messages(json!({ "role": "assistant", "content": [{ "type": "tool_use", "id": "t", "name": "f", "input": { "a": "CANARY" } }] }))),
-        ("messages", messages_path, "built-in tool item", messages(json!({ "role": "assistant", "content": [{ "type": "server_tool_use", "id": "t", "name": "web_search", "input": { "query": "CANARY" } }] }))),
-        ("messages", messages_path, "tool result", messages(json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t", "content": [{ "type": "text", "text": "CANARY" }] }] }))),
-        ("messages", messages_path, "reasoning", messages(json!({ "role": "assistant", "content": [{ "type": "thinking", "thinking": "CANARY", "signature": "s" }] }))),
-        ("gemini", gemini_path, "system", json!({ "systemInstruction": { "parts": [{ "text": "CANARY" }] }, "contents": [{ "parts": [{ "text": "hi" }] }] })),
+        (
+            "messages",
+            messages_path,
+            "tool definition",
+            json!({ "model": "m", "max_tokens": 9, "messages": [{ "role": "user", "content": "hi" }], "tools": [{ "name": "f", "input_schema": schema }] }),
+        ),
+        (
+            "messages",
+            messages_path,
+            "tool call",
+            messages(
+                json!({ "role": "assistant", "content": [{ "type": "tool_use", "id": "t", "name": "f", "input": { "a": "CANARY" } }] }),
+            ),
+        ),
+        (
+            "messages",
+            messages_path,
+            "built-in tool item",
+            messages(
+                json!({ "role": "assistant", "content": [{ "type": "server_tool_use", "id": "t", "name": "web_search", "input": { "query": "CANARY" } }] }),
+            ),
+        ),
+        (
+            "messages",
+            messages_path,
+            "tool result",
+            messages(
+                json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t", "content": [{ "type": "text", "text": "CANARY" }] }] }),
+            ),
+        ),
+        (
+            "messages",
+            messages_path,
+            "reasoning",
+            messages(
+                json!({ "role": "assistant", "content": [{ "type": "thinking", "thinking": "CANARY", "signature": "s" }] }),
+            ),
+        ),
+        (
+            "gemini",
+            gemini_path,
+            "system",
+            json!({ "systemInstruction": { "parts": [{ "text": "CANARY" }] }, "contents": [{ "parts": [{ "text": "hi" }] }] }),
+        ),
         ("gemini", gemini_path, "user", gemini(json!({ "role": "user", "parts": [{ "text": "CANARY" }] }))),
-        ("gemini", gemini_path, "tool definition", json!({ "contents": [{ "parts": [{ "text": "hi" }] }], "tools": [{ "functionDeclarations": [{ "name": "f", "description": "CANARY" }] }] })),
-        ("gemini", gemini_path, "tool call", gemini(json!({ "role": "model", "parts": [{ "functionCall": { "name": "f", "args": { "a": "CANARY" } } }] }))),
-        ("gemini", gemini_path, "tool result", gemini(json!({ "role": "user", "parts": [{ "functionResponse": { "name": "f", "response": { "a": "CANARY" } } }] }))),
-        ("gemini", gemini_path, "reasoning", gemini(json!({ "role": "model", "parts": [{ "text": "CANARY", "thought": true }] }))),
-        ("bedrock converse", converse_path, "system", json!({ "system": [{ "text": "CANARY" }], "messages": [{ "role": "user", "content": [{ "text": "hi" }] }] })),
+        (
+            "gemini",
+            gemini_path,
+            "tool definition",
+            json!({ "contents": [{ "parts": [{ "text": "hi" }] }], "tools": [{ "functionDeclarations": [{ "name": "f", "description": "CANARY" }] }] }),
+        ),
+        (
+            "gemini",
+            gemini_path,
+            "tool call",
+            gemini(
+                json!({ "role": "model", "parts": [{ "functionCall": { "name": "f", "args": { "a": "CANARY" } } }] }),
+            ),
+        ),
+        (
+            "gemini",
+            gemini_path,
+            "tool result",
+            gemini(
+                json!({ "role": "user", "parts": [{ "functionResponse": { "name": "f", "response": { "a": "CANARY" } } }] }),
+            ),
+        ),
+        (
+            "gemini",
+            gemini_path,
+            "reasoning",
+            gemini(json!({ "role": "model", "parts": [{ "text": "CANARY", "thought": true }] })),
+        ),
+        (
+            "bedrock converse",
+            converse_path,
+            "system",
+            json!({ "system": [{ "text": "CANARY" }], "messages": [{ "role": "user", "content": [{ "text": "hi" }] }] }),
+        ),
         ("bedrock converse", converse_path, "user", converse(json!({ "text": "CANARY" }))),
-        ("bedrock converse", converse_path, "tool definition", json!({ "messages": [{ "role": "user", "content": [{ "text": "hi" }] }], "toolConfig": { "tools": [{ "toolSpec": { "name": "f", "description": "CANARY" } }] } })),
-        ("bedrock converse", converse_path, "tool call", json!({ "messages": [{ "role": "assistant", "content": [{ "toolUse": { "toolUseId": "t", "name": "f", "input": { "a": "CANARY" } } }] }] })),
-        ("bedrock converse", converse_path, "tool result", converse(json!({ "toolResult": { "toolUseId": "t", "content": [{ "text": "CANARY" }] } }))),
-        ("bedrock converse", converse_path, "reasoning", json!({ "messages": [{ "role": "assistant", "content": [{ "reasoningContent": { "reasoningText": { "text": "CANARY" } } }] }] })),
+        (
+            "bedrock converse",
+            converse_path,
+            "tool definition",
+            json!({ "messages": [{ "role": "user", "content": [{ "text": "hi" }] }], "toolConfig": { "tools": [{ "toolSpec": { "name": "f", "description": "CANARY" } }] } }),
+        ),
+        (
+            "bedrock converse",
+            converse_path,
+            "tool call",
+            json!({ "messages": [{ "role": "assistant", "content": [{ "toolUse": { "toolUseId": "t", "name": "f", "input": { "a": "CANARY" } } }] }] }),
+        ),
+        (
+            "bedrock converse",
+            converse_path,
+            "tool result",
+            converse(json!({ "toolResult": { "toolUseId": "t", "content": [{ "text": "CANARY" }] } })),
+        ),
+        (
+            "bedrock converse",
+            converse_path,
+            "reasoning",
+            json!({ "messages": [{ "role": "assistant", "content": [{ "reasoningContent": { "reasoningText": { "text": "CANARY" } } }] }] }),
+        ),
         ("ollama", ollama_path, "system", chat(json!({ "role": "system", "content": "CANARY" }))),
         ("ollama", ollama_path, "user", chat(json!({ "role": "user", "content": "CANARY" }))),
-        ("ollama", ollama_path, "tool call", chat(json!({ "role": "assistant", "content": "", "tool_calls": [{ "function": { "name": "f", "arguments": { "a": "CANARY" } } }] }))),
+        (
+            "ollama",
+            ollama_path,
+            "tool call",
+            chat(
+                json!({ "role": "assistant", "content": "", "tool_calls": [{ "function": { "name": "f", "arguments": { "a": "CANARY" } } }] }),
+            ),
+        ),
         ("ollama", ollama_path, "tool result", chat(json!({ "role": "tool", "content": "CANARY" }))),
-        ("ollama", ollama_path, "reasoning", chat(json!({ "role": "assistant", "content": "x", "thinking": "CANARY" }))),
-        ("MCP", "/mcp", "tool call", json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "f", "arguments": { "a": "CANARY", "command": "COMMAND" } } })),
-        ("MCP", "/mcp", "user", json!({ "jsonrpc": "2.0", "id": 1, "method": "prompts/get", "params": { "name": "p", "arguments": { "a": "CANARY" } } })),
-        ("MCP", "/mcp", "assistant", json!({ "jsonrpc": "2.0", "id": 1, "result": { "role": "assistant", "content": { "type": "text", "text": "CANARY" } } })),
-        ("A2A", "/a2a", "user", json!({ "jsonrpc": "2.0", "id": 1, "method": "message/send", "params": { "message": { "role": "user", "parts": [{ "kind": "text", "text": "CANARY" }] } } })),
-        ("A2A", "/a2a", "tool result", json!({ "jsonrpc": "2.0", "id": 1, "method": "message/send", "params": { "message": { "role": "user", "parts": [{ "kind": "data", "data": { "a": "CANARY" } }] } } })),
+        (
+            "ollama",
+            ollama_path,
+            "reasoning",
+            chat(json!({ "role": "assistant", "content": "x", "thinking": "CANARY" })),
+        ),
+        (
+            "MCP",
+            "/mcp",
+            "tool call",
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "f", "arguments": { "a": "CANARY", "command": "COMMAND" } } }),
+        ),
+        (
+            "MCP",
+            "/mcp",
+            "user",
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "prompts/get", "params": { "name": "p", "arguments": { "a": "CANARY" } } }),
+        ),
+        (
+            "MCP",
+            "/mcp",
+            "assistant",
+            json!({ "jsonrpc": "2.0", "id": 1, "result": { "role": "assistant", "content": { "type": "text", "text": "CANARY" } } }),
+        ),
+        (
+            "A2A",
+            "/a2a",
+            "user",
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "message/send", "params": { "message": { "role": "user", "parts": [{ "kind": "text", "text": "CANARY" }] } } }),
+        ),
+        (
+            "A2A",
+            "/a2a",
+            "tool result",
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "message/send", "params": { "message": { "role": "user", "parts": [{ "kind": "data", "data": { "a": "CANARY" } }] } } }),
+        ),
     ]
 }
 
@@ -116,39 +307,122 @@ fn answers() -> Vec<(&'static str, &'static str, &'static str, &'static str, Vec
     let chat = "/v1/chat/completions";
     for (place, message, commands) in [
         ("assistant", json!({ "content": "CANARY" }), false),
-        ("tool call", json!({ "content": null, "tool_calls": [{ "index": 0, "id": "c", "type": "function", "function": { "name": "bash", "arguments": "{\"command\":\"COMMAND # CANARY\"}" } }] }), true),
+        (
+            "tool call",
+            json!({ "content": null, "tool_calls": [{ "index": 0, "id": "c", "type": "function", "function": { "name": "bash", "arguments": "{\"command\":\"COMMAND # CANARY\"}" } }] }),
+            true,
+        ),
         ("reasoning", json!({ "content": "x", "reasoning_content": "CANARY" }), false),
         ("refusal", json!({ "content": null, "refusal": "CANARY" }), false),
     ] {
-        all.push((chat, "JSON", place, "application/json", json_of(json!({ "id": "x", "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] })), commands));
-        all.push((chat, "SSE", place, "text/event-stream", sse(&[json!({ "id": "x", "choices": [{ "index": 0, "delta": message, "finish_reason": "stop" }] })]), commands));
-        all.push(("/api/chat", "NDJSON", place, "application/x-ndjson", lines(&[json!({ "message": message, "done": true })]), commands));
+        all.push((
+            chat,
+            "JSON",
+            place,
+            "application/json",
+            json_of(json!({ "id": "x", "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] })),
+            commands,
+        ));
+        all.push((
+            chat,
+            "SSE",
+            place,
+            "text/event-stream",
+            sse(&[json!({ "id": "x", "choices": [{ "index": 0, "delta": message, "finish_reason": "stop" }] })]),
+            commands,
+        ));
+        all.push((
+            "/api/chat",
+            "NDJSON",
+            place,
+            "application/x-ndjson",
+            lines(&[json!({ "message": message, "done": true })]),
+            commands,
+        ));
     }
-    all.push((chat, "SSE", "error", "text/event-stream", sse(&[json!({ "error": { "message": "CANARY", "type": "server_error" } })]), false));
-    all.push((chat, "JSON", "error", "application/json", json_of(json!({ "error": { "message": "CANARY", "type": "server_error" } })), false));
+    all.push((
+        chat,
+        "SSE",
+        "error",
+        "text/event-stream",
+        sse(&[json!({ "error": { "message": "CANARY", "type": "server_error" } })]),
+        false,
+    ));
+    all.push((
+        chat,
+        "JSON",
+        "error",
+        "application/json",
+        json_of(json!({ "error": { "message": "CANARY", "type": "server_error" } })),
+        false,
+    ));
     for (place, item, commands) in [
         ("assistant", json!({ "type": "message", "content": [{ "type": "output_text", "text": "CANARY" }] }), false),
-        ("tool call", json!({ "type": "function_call", "name": "bash", "call_id": "c", "arguments": "{\"command\":\"COMMAND # CANARY\"}" }), true),
-        ("built-in tool item", json!({ "type": "shell_call", "call_id": "c", "action": { "commands": ["COMMAND", "CANARY"] } }), true),
+        (
+            "tool call",
+            json!({ "type": "function_call", "name": "bash", "call_id": "c", "arguments": "{\"command\":\"COMMAND # CANARY\"}" }),
+            true,
+        ),
+        (
+            "built-in tool item",
+            json!({ "type": "shell_call", "call_id": "c", "action": { "commands": ["COMMAND", "CANARY"] } }),
+            true,
+        ),
         ("tool result", json!({ "type": "mcp_call", "name": "f", "arguments": "{}", "output": "CANARY" }), false),
-        ("tool definition", json!({ "type": "mcp_list_tools", "tools": [{ "name": "f", "description": "CANARY" }] }), false),
+        (
+            "tool definition",
+            json!({ "type": "mcp_list_tools", "tools": [{ "name": "f", "description": "CANARY" }] }),
+            false,
+        ),
         ("reasoning", json!({ "type": "reasoning", "summary": [{ "type": "summary_text", "text": "CANARY" }] }), false),
     ] {
         let response = json!({ "id": "r", "object": "response", "status": "completed", "output": [item] });
         all.push(("/v1/responses", "JSON", place, "application/json", json_of(response.clone()), commands));
-        let events = [json!({ "type": "response.output_item.done", "output_index": 0, "item": item }), json!({ "type": "response.completed", "response": response })];
+        let events = [
+            json!({ "type": "response.output_item.done", "output_index": 0, "item": item }),
+            json!({ "type": "response.completed", "response": response }),
+        ];
         all.push(("/v1/responses", "SSE", place, "text/event-stream", sse(&events), commands));
         all.push(("/v1/responses", "WebSocket", place, "", lines(&events), commands));
     }
     for (place, block, commands) in [
         ("assistant", json!({ "type": "text", "text": "CANARY" }), false),
-        ("tool call", json!({ "type": "tool_use", "id": "t", "name": "bash", "input": { "command": "COMMAND # CANARY" } }), true),
-        ("built-in tool item", json!({ "type": "server_tool_use", "id": "t", "name": "web_search", "input": { "query": "CANARY" } }), false),
-        ("tool result", json!({ "type": "web_search_tool_result", "tool_use_id": "t", "content": [{ "type": "web_search_result", "title": "CANARY" }] }), false),
+        (
+            "tool call",
+            json!({ "type": "tool_use", "id": "t", "name": "bash", "input": { "command": "COMMAND # CANARY" } }),
+            true,
+        ),
+        (
+            "built-in tool item",
+            json!({ "type": "server_tool_use", "id": "t", "name": "web_search", "input": { "query": "CANARY" } }),
+            false,
+        ),
+        (
+            "tool result",
+            json!({ "type": "web_search_tool_result", "tool_use_id": "t", "content": [{ "type": "web_search_result", "title": "CANARY" }] }),
+            false,
+        ),
         ("reasoning", json!({ "type": "thinking", "thinking": "CANARY", "signature": "s" }), false),
     ] {
-        all.push(("/v1/messages", "JSON", place, "application/json", json_of(json!({ "type": "message", "role": "assistant", "content": [block], "stop_reason": "end_turn" })), commands));
-        all.push(("/v1/messages", "SSE", place, "text/event-stream", sse(&[json!({ "type": "content_block_start", "index": 0, "content_block": block }), json!({ "type": "message_stop" })]), commands));
+        all.push((
+            "/v1/messages",
+            "JSON",
+            place,
+            "application/json",
+            json_of(json!({ "type": "message", "role": "assistant", "content": [block], "stop_reason": "end_turn" })),
+            commands,
+        ));
+        all.push((
+            "/v1/messages",
+            "SSE",
+            place,
+            "text/event-stream",
+            sse(&[
+                json!({ "type": "content_block_start", "index": 0, "content_block": block }),
+                json!({ "type": "message_stop" }),
+            ]),
+            commands,
+        ));
     }
     for (place, part, commands) in [
         ("assistant", json!({ "text": "CANARY" }), false),
@@ -157,38 +431,106 @@ fn answers() -> Vec<(&'static str, &'static str, &'static str, &'static str, Vec
         ("tool result", json!({ "codeExecutionResult": { "outcome": "OUTCOME_OK", "output": "CANARY" } }), false),
         ("reasoning", json!({ "text": "CANARY", "thought": true }), false),
     ] {
-        let said = json!({ "candidates": [{ "content": { "role": "model", "parts": [part] }, "finishReason": "STOP" }] });
-        all.push(("/v1beta/models/g:generateContent", "JSON", place, "application/json", json_of(said.clone()), commands));
-        all.push(("/v1beta/models/g:streamGenerateContent?alt=sse", "SSE", place, "text/event-stream", sse(&[said.clone()]), commands));
-        all.push(("/v1beta/models/g:streamGenerateContent", "JSON array", place, "application/json", json_of(json!([said])), commands));
+        let said =
+            json!({ "candidates": [{ "content": { "role": "model", "parts": [part] }, "finishReason": "STOP" }] });
+        all.push((
+            "/v1beta/models/g:generateContent",
+            "JSON",
+            place,
+            "application/json",
+            json_of(said.clone()),
+            commands,
+        ));
+        all.push((
+            "/v1beta/models/g:streamGenerateContent?alt=sse",
+            "SSE",
+            place,
+            "text/event-stream",
+            sse(&[said.clone()]),
+            commands,
+        ));
+        all.push((
+            "/v1beta/models/g:streamGenerateContent",
+            "JSON array",
+            place,
+            "application/json",
+            json_of(json!([said])),
+            commands,
+        ));
     }
     for (place, content, commands) in [
         ("assistant", json!({ "text": "CANARY" }), false),
-        ("tool call", json!({ "toolUse": { "toolUseId": "t", "name": "bash", "input": { "command": "COMMAND # CANARY" } } }), true),
+        (
+            "tool call",
+            json!({ "toolUse": { "toolUseId": "t", "name": "bash", "input": { "command": "COMMAND # CANARY" } } }),
+            true,
+        ),
         ("reasoning", json!({ "reasoningContent": { "reasoningText": { "text": "CANARY" } } }), false),
     ] {
         all.push(("/model/m/converse", "JSON", place, "application/json", json_of(json!({ "output": { "message": { "role": "assistant", "content": [content] } }, "stopReason": "end_turn" })), commands));
     }
     for (place, deltas, commands) in [
-        ("assistant", vec![("contentBlockDelta", json!({ "contentBlockIndex": 0, "delta": { "text": "CANARY" } }))], false),
-        ("tool call", vec![
-            ("contentBlockStart", json!({ "contentBlockIndex": 0, "start": { "toolUse": { "toolUseId": "t", "name": "bash" } } })),
-            ("contentBlockDelta", json!({ "contentBlockIndex": 0, "delta": { "toolUse": { "input": "{\"command\":\"COMMAND # CANARY\"}" } } })),
-        ], true),
-        ("reasoning", vec![("contentBlockDelta", json!({ "contentBlockIndex": 0, "delta": { "reasoningContent": { "text": "CANARY" } } }))], false),
+        (
+            "assistant",
+            vec![("contentBlockDelta", json!({ "contentBlockIndex": 0, "delta": { "text": "CANARY" } }))],
+            false,
+        ),
+        (
+            "tool call",
+            vec![
+                (
+                    "contentBlockStart",
+                    json!({ "contentBlockIndex": 0, "start": { "toolUse": { "toolUseId": "t", "name": "bash" } } }),
+                ),
+                (
+                    "contentBlockDelta",
+                    json!({ "contentBlockIndex": 0, "delta": { "toolUse": { "input": "{\"command\":\"COMMAND # CANARY\"}" } } }),
+                ),
+            ],
+            true,
+        ),
+        (
+            "reasoning",
+            vec![(
+                "contentBlockDelta",
+                json!({ "contentBlockIndex": 0, "delta": { "reasoningContent": { "text": "CANARY" } } }),
+            )],
+            false,
+        ),
     ] {
         // The framing counts bytes: filled in where the call is made.
         let packed = json!(deltas.iter().map(|(name, payload)| json!([name, payload])).collect::<Vec<_>>());
-        all.push(("/model/m/converse-stream", "event stream", place, "application/vnd.amazon.eventstream", json_of(packed), commands));
+        all.push((
+            "/model/m/converse-stream",
+            "event stream",
+            place,
+            "application/vnd.amazon.eventstream",
+            json_of(packed),
+            commands,
+        ));
     }
     let rpc = |result: Value| json!({ "jsonrpc": "2.0", "id": 1, "result": result });
     for (path, place, said) in [
         ("/mcp", "tool definition", rpc(json!({ "tools": [{ "name": "f", "description": "CANARY" }] }))),
         ("/mcp", "tool result", rpc(json!({ "content": [{ "type": "text", "text": "CANARY" }] }))),
         ("/mcp", "error", json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": 1, "message": "CANARY" } })),
-        ("/mcp", "system", json!({ "jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": { "systemPrompt": "CANARY", "messages": [] } })),
-        ("/a2a", "assistant", rpc(json!({ "kind": "message", "role": "agent", "parts": [{ "kind": "text", "text": "CANARY" }] }))),
-        ("/a2a", "tool result", rpc(json!({ "kind": "task", "id": "t", "status": { "state": "completed" }, "artifacts": [{ "artifactId": "a", "parts": [{ "kind": "text", "text": "CANARY" }] }] }))),
+        (
+            "/mcp",
+            "system",
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": { "systemPrompt": "CANARY", "messages": [] } }),
+        ),
+        (
+            "/a2a",
+            "assistant",
+            rpc(json!({ "kind": "message", "role": "agent", "parts": [{ "kind": "text", "text": "CANARY" }] })),
+        ),
+        (
+            "/a2a",
+            "tool result",
+            rpc(
+                json!({ "kind": "task", "id": "t", "status": { "state": "completed" }, "artifacts": [{ "artifactId": "a", "parts": [{ "kind": "text", "text": "CANARY" }] }] }),
+            ),
+        ),
     ] {
         all.push((path, "JSON-RPC", place, "application/json", json_of(said.clone()), false));
         all.push((path, "JSON-RPC events", place, "text/event-stream", sse(&[said]), false));
@@ -220,7 +562,17 @@ fn cells() -> Vec<Cell> {
         };
         for transport in transports {
             let asked = asked.clone();
-            all.push(Cell { dialect, transport, place, direction: "request", path, asked, content_type: "application/json", answer: b"{}".to_vec(), commands });
+            all.push(Cell {
+                dialect,
+                transport,
+                place,
+                direction: "request",
+                path,
+                asked,
+                content_type: "application/json",
+                answer: b"{}".to_vec(),
+                commands,
+            });
         }
     }
     for (path, transport, place, content_type, answer, commands) in answers() {
@@ -229,9 +581,21 @@ fn cells() -> Vec<Cell> {
             "gemini" => json!({ "contents": [{ "parts": [{ "text": "hi" }] }] }),
             "bedrock converse" => json!({ "messages": [{ "role": "user", "content": [{ "text": "hi" }] }] }),
             "MCP" | "A2A" => json!({ "jsonrpc": "2.0", "id": 1, "method": "any/method" }),
-            _ => json!({ "model": "m", "stream": transport != "JSON", "max_tokens": 9, "messages": [{ "role": "user", "content": "hi" }] }),
+            _ => {
+                json!({ "model": "m", "stream": transport != "JSON", "max_tokens": 9, "messages": [{ "role": "user", "content": "hi" }] })
+            }
         };
-        all.push(Cell { dialect: dialect_of(path), transport, place, direction: "answer", path, asked, content_type, answer, commands });
+        all.push(Cell {
+            dialect: dialect_of(path),
+            transport,
+            place,
+            direction: "answer",
+            path,
+            asked,
+            content_type,
+            answer,
+            commands,
+        });
     }
     all
 }
@@ -242,7 +606,8 @@ fn filled(cell: &Cell, words: &str) -> Vec<u8> {
     if cell.transport != "event stream" {
         return text.replace("CANARY", words).replace("COMMAND", COMMAND).into_bytes();
     }
-    let packed: Vec<(String, Value)> = serde_json::from_str(&text.replace("CANARY", words).replace("COMMAND", COMMAND)).unwrap();
+    let packed: Vec<(String, Value)> =
+        serde_json::from_str(&text.replace("CANARY", words).replace("COMMAND", COMMAND)).unwrap();
     let mut bytes: Vec<u8> = packed.iter().flat_map(|(name, payload)| event(name, payload)).collect();
     bytes.extend(event("messageStop", &json!({ "stopReason": "end_turn" })));
     bytes.extend(event("metadata", &json!({ "usage": { "inputTokens": 1, "outputTokens": 1 } })));
@@ -254,11 +619,19 @@ fn span_of(gateway: &Gateway, next: &Mutex<Vec<u8>>, cell: &Cell, words: &str) -
     if cell.transport == "WebSocket" {
         let mut create: Value = serde_json::from_str(&fill(&cell.asked, words)).unwrap();
         create["type"] = json!("response.create");
-        let events = if cell.direction == "answer" { said } else { lines(&[json!({ "type": "response.completed", "response": { "id": "r", "object": "response", "status": "completed", "output": [] } })]) };
-        *next.lock().unwrap() = events.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).flat_map(told_on_socket).collect();
+        let events = if cell.direction == "answer" {
+            said
+        } else {
+            lines(&[
+                json!({ "type": "response.completed", "response": { "id": "r", "object": "response", "status": "completed", "output": [] } }),
+            ])
+        };
+        *next.lock().unwrap() =
+            events.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).flat_map(told_on_socket).collect();
         return says_on_socket(gateway, &create);
     }
-    let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {}\r\nContent-Length: {}\r\n\r\n", cell.content_type, said.len());
+    let head =
+        format!("HTTP/1.1 200 OK\r\nContent-Type: {}\r\nContent-Length: {}\r\n\r\n", cell.content_type, said.len());
     *next.lock().unwrap() = [head.as_bytes(), &said].concat();
     gateway.span_of(&call(gateway.addr, Call::post(cell.path, fill(&cell.asked, words)).bytes()))
 }
@@ -280,7 +653,11 @@ fn no_cell_of_the_grid_is_silent() {
             peer.say(&said);
         }
     });
-    let gateway = Setup::new(Driver::Epoll).upstream(upstream.url()).unlimited().with("llm_advisory_injection_enabled: false").start();
+    let gateway = Setup::new(Driver::Epoll)
+        .upstream(upstream.url())
+        .unlimited()
+        .with("llm_advisory_injection_enabled: false")
+        .start();
     let mut rows: BTreeMap<(&str, &str, &str, &str), &str> = BTreeMap::new();
     let mut silent = Vec::new();
     for (number, cell) in cells().iter().enumerate() {
@@ -288,13 +665,17 @@ fn no_cell_of_the_grid_is_silent() {
         let span = span_of(&gateway, &next, cell, &words);
         let text = if cell.direction == "request" { &span["prompt"] } else { &span["response"] };
         // What a provider says of a failure is no text of the answer, and stands in a field of its own.
-        let said = [text, &span["error_message"]].iter().any(|text| text.as_str().is_some_and(|text| text.contains(&words)));
+        let said =
+            [text, &span["error_message"]].iter().any(|text| text.as_str().is_some_and(|text| text.contains(&words)));
         let found = span["security_findings"].as_array().unwrap();
         let warned = !cell.commands || found.iter().any(|finding| finding["finding_type"] == "dangerous_command");
         let tag = if cell.direction == "request" { "unscanned" } else { "unscanned_response" };
         let what = what_found(said && warned, span["tags"].get(tag).is_some());
         if what == "SILENT" {
-            silent.push(format!("{} {} {} {}: said {said}, warned {warned}: {span}", cell.dialect, cell.transport, cell.place, cell.direction));
+            silent.push(format!(
+                "{} {} {} {}: said {said}, warned {warned}: {span}",
+                cell.dialect, cell.transport, cell.place, cell.direction
+            ));
         }
         rows.insert((cell.dialect, cell.transport, cell.direction, cell.place), what);
     }
@@ -312,5 +693,9 @@ fn no_cell_of_the_grid_is_silent() {
     if std::env::var_os("UPDATE_COVERAGE").is_some() {
         std::fs::write(&file, &page).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(&file).unwrap_or_default(), page, "docs/coverage.md is made anew with UPDATE_COVERAGE=1");
+    assert_eq!(
+        std::fs::read_to_string(&file).unwrap_or_default(),
+        page,
+        "docs/coverage.md is made anew with UPDATE_COVERAGE=1"
+    );
 }

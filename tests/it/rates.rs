@@ -7,7 +7,8 @@ use crate::support::{Call, Driver, Gateway, Setup, Upstream, call, on_both_drive
 
 fn span(driver: Driver, path: &str, asked: &Value, said: &Value) -> Value {
     let body = said.to_string();
-    let answer = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let answer =
+        format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     let upstream = Upstream::always(answer.into_bytes());
     let gateway: Gateway = Setup::new(driver).upstream(upstream.url()).start();
     gateway.span_of(&call(gateway.addr, Call::post(path, asked.to_string()).bytes()))

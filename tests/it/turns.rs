@@ -134,7 +134,13 @@ fn open(gateway: &Gateway, path: &str) -> Client {
 fn turns(gateway: &Gateway, count: usize) -> Vec<Value> {
     eventually(&format!("{count} turns are recorded"), || {
         let page = gateway.json("/api/v1/spans?limit=50");
-        let turns: Vec<Value> = page["data"].as_array().unwrap().iter().filter(|span| span["operation_name"] == "chat_completion" && span["status_code"] != 101).cloned().collect();
+        let turns: Vec<Value> = page["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|span| span["operation_name"] == "chat_completion" && span["status_code"] != 101)
+            .cloned()
+            .collect();
         (turns.len() >= count).then_some(turns)
     })
 }

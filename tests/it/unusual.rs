@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use crate::support::{Call, Driver, Gateway, Setup, Upstream, call, on_both_drivers};
 
 fn answer_with(content_type: &str, fields: &str, body: &str) -> Vec<u8> {
-    format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\n{fields}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\n{fields}Content-Length: {}\r\n\r\n{body}", body.len())
+        .into_bytes()
 }
 
 fn events(events: &[Value]) -> String {

@@ -208,7 +208,13 @@ fn too_many_tokens(status: u16, agent: &str, excess: &TokenExcess) -> Refusal {
         .with("agent_id", agent)
 }
 
-fn over_budget(status: u16, (tenant, agent): (TenantId, &str), exceeded: &Exceeded, estimate: Option<u64>, now_s: i64) -> Refusal {
+fn over_budget(
+    status: u16,
+    (tenant, agent): (TenantId, &str),
+    exceeded: &Exceeded,
+    estimate: Option<u64>,
+    now_s: i64,
+) -> Refusal {
     let window = exceeded.window.as_str();
     let resets_at = Timestamp::from_micros(exceeded.resets_at_s.saturating_mul(MICROS_PER_SECOND));
     let [limit, current, reserved] =

@@ -65,9 +65,8 @@ pub(super) async fn serve(
     if reading.is_none() {
         exchange.journal.passes_unread(Unread::WebSocket);
     }
-    let (from_client_frames, from_server_frames, said) = reading.map_or((None, None, None), |(client, server, said)| {
-        (Some(client), Some(server), Some(said))
-    });
+    let (from_client_frames, from_server_frames, said) =
+        reading.map_or((None, None, None), |(client, server, said)| (Some(client), Some(server), Some(said)));
     let tunnel = Tunnel {
         idle: Deadline::new(),
         idle_limit: Duration::from_millis(exchange.journal.settings.limits.stream_idle_timeout_ms),

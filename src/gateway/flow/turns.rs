@@ -95,7 +95,8 @@ impl<'a> Peek<'a> {
 
     /// Whether the message of a client holds nothing that somebody could read: sound, and orders to the interface.
     fn is_wordless(&self) -> bool {
-        self.kind.starts_with("input_audio_buffer.") || matches!(self.kind, "response.cancel" | "output_audio_buffer.clear")
+        self.kind.starts_with("input_audio_buffer.")
+            || matches!(self.kind, "response.cancel" | "output_audio_buffer.clear")
     }
 
     /// Whether sound passes in it.
@@ -203,7 +204,8 @@ impl NewTurn {
         journal.doubts_agent = self.exchange.doubts_agent;
         journal.streams();
         if journal.wants_text() {
-            journal.inspection.text = RequestText::Raw(raw_body(&self.exchange.head, &self.exchange.route, body, false));
+            journal.inspection.text =
+                RequestText::Raw(raw_body(&self.exchange.head, &self.exchange.route, body, false));
         }
         journal
     }
@@ -227,11 +229,7 @@ impl Turns {
         match self.speaks {
             Speaks::Responses => {
                 let creates = peek.kind == "response.create";
-                Asks::Turn {
-                    body: message.clone(),
-                    answered: creates,
-                    billable: creates && !peek.prepares,
-                }
+                Asks::Turn { body: message.clone(), answered: creates, billable: creates && !peek.prepares }
             }
             Speaks::Realtime if peek.said.is_empty() && peek.kind.starts_with("response.") => Asks::Nothing,
             Speaks::Realtime if peek.said.is_empty() => {
@@ -365,7 +363,8 @@ mod tests {
 
     #[test]
     fn a_message_says_what_it_is() {
-        let message = br#"{"type":"response.create","stream_id":"a","generate":false,"input":[{"role":"user","content":"hi"}]}"#;
+        let message =
+            br#"{"type":"response.create","stream_id":"a","generate":false,"input":[{"role":"user","content":"hi"}]}"#;
         let peek = Peek::at(message).unwrap();
         assert_eq!((peek.kind, peek.lane, peek.prepares), ("response.create", Some("a"), true));
         let message = br#"{"response":{"id":"r1","status":"completed"},"stream_id":"b","type":"response.completed"}"#;

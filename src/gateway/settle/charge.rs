@@ -89,10 +89,11 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
     let other = bill.model.as_deref().filter(|model| Some(*model) != span.model.as_deref());
     let said = if asked.is_some_and(|asked| asked.is_own) { None } else { quote(other) };
     let source = |is_own| if is_own { Source::Own } else { Source::List };
-    let costs = [asked, said].into_iter().flatten().map(|quote| (itemise(&quote.price, &counted), source(quote.is_own)));
+    let costs =
+        [asked, said].into_iter().flatten().map(|quote| (itemise(&quote.price, &counted), source(quote.is_own)));
     // A price that says nothing of what was used is none.
     let costs = costs.filter(|(items, _)| !items.lines.is_empty() || items.unpriced.is_empty());
-    let by_provider = || bill.usage.cost_nano_usd.map(|cost| (Itemised::said(cost), Source::Provider));
+    let by_provider = || bill.usage.cost_nano_usd.map(|cost| (Itemised::provider_cost(cost), Source::Provider));
     let Some((items, source)) = costs.max_by_key(|(items, _)| items.nano_usd).or_else(by_provider) else {
         span.tags.insert(Cow::Borrowed(UNPRICED), "true".to_owned());
         return None;

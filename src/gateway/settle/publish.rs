@@ -10,9 +10,9 @@ use weir_config::settings::TokenCap;
 use weir_config::vocab::{Finding, Severity, Unread, score};
 use weir_inference::Ran;
 use weir_storage::Dropped;
-use weir_storage::record::SpanRecord;
+use weir_storage::record::{COST_BREAKDOWN, SpanRecord};
 
-use super::charge::{Counter, UNPRICED, charge, is_answered, uncharge};
+use super::charge::{Counter, UNPRICED, UNPRICED_UNITS, charge, is_answered, uncharge};
 use super::complete::{Finished, Outcome};
 use super::masking::{Masking, Means};
 use super::prompt_cache;
@@ -116,6 +116,8 @@ impl Publish {
         if !self.show_cost {
             span.estimated_cost_usd = None;
             span.tags.remove(UNPRICED);
+            span.tags.remove(UNPRICED_UNITS);
+            span.attributes.remove(COST_BREAKDOWN);
         }
     }
 

@@ -78,7 +78,7 @@ units! {
     /// Searches in files.
     FileSearches "fs" "file_searches";
     /// What the provider says the call cost.
-    Said "$" "provider_cost";
+    ProviderCost "$" "provider_cost";
 }
 
 /// A quantity at a rate.
@@ -128,8 +128,12 @@ pub enum Source {
 
 impl Itemised {
     /// Of a call that its provider says the cost of.
-    pub fn said(nano_usd: u64) -> Self {
-        let lines = SmallVec::from_slice(&[Line { unit: Unit::Said, quantity: 1, pico: nano_usd.saturating_mul(1_000) }]);
+    pub fn provider_cost(nano_usd: u64) -> Self {
+        let lines = SmallVec::from_slice(&[Line {
+            unit: Unit::ProviderCost,
+            quantity: 1,
+            pico: nano_usd.saturating_mul(1_000),
+        }]);
         Self { nano_usd, lines, ..Self::default() }
     }
 
@@ -214,7 +218,12 @@ mod tests {
         );
         assert_eq!(shown("something else"), None);
         assert_eq!(items.without_price(), None);
-        let unpriced = Itemised { tier: Some(Tier::Batch), tier_unpriced: true, unpriced: SmallVec::from_slice(&[Unit::WebSearches]), ..items };
+        let unpriced = Itemised {
+            tier: Some(Tier::Batch),
+            tier_unpriced: true,
+            unpriced: SmallVec::from_slice(&[Unit::WebSearches]),
+            ..items
+        };
         assert_eq!(unpriced.without_price().as_deref(), Some("web_searches,batch"));
     }
 }

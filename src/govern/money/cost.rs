@@ -252,8 +252,15 @@ mod tests {
 
     #[test]
     fn each_kind_of_token_has_its_rate() {
-        let counted =
-            Counted { input: 1_000, cache_read: 600, cache_write: 300, cache_write_1h: 100, output: 50, reasoning: 20, ..Counted::default() };
+        let counted = Counted {
+            input: 1_000,
+            cache_read: 600,
+            cache_write: 300,
+            cache_write_1h: 100,
+            output: 50,
+            reasoning: 20,
+            ..Counted::default()
+        };
         // 100 × 3 + 600 × 0.3 + 200 × 3.75 + 100 × 6 + 50 × 15 = 2,580 microdollars
         assert_eq!(cost_nano_usd(&PRICE, &counted), 2_580_000);
         let reasoning = Price { reasoning: Some(20_000_000), ..PRICE };
@@ -290,7 +297,8 @@ mod tests {
 
     #[test]
     fn what_is_no_text_has_its_own_rates() {
-        let counted = Counted { input: 1_000, audio_in: 900, image_in: 50, output: 300, audio_out: 200, ..Counted::default() };
+        let counted =
+            Counted { input: 1_000, audio_in: 900, image_in: 50, output: 300, audio_out: 200, ..Counted::default() };
         // 100 × 3 + 900 × 32 + 100 × 15 + 200 × 64 = 43,400 microdollars; pictures have no rate of their own
         assert_eq!(itemise(&PRICE, &counted).nano_usd, 43_400_000);
         let searched = Counted { input: 1_000, web_searches: 2, file_searches: 1, ..Counted::default() };

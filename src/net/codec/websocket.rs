@@ -428,10 +428,20 @@ mod tests {
 
     #[test]
     fn messages_in_pieces_with_controls_between_them_are_whole() {
-        let bytes = [masked(0x01, b"Hel"), masked(0x89, b"ping"), masked(0x80, b"lo"), masked(0x82, b"\x01"), masked(0x88, b"")].concat();
+        let bytes = [
+            masked(0x01, b"Hel"),
+            masked(0x89, b"ping"),
+            masked(0x80, b"lo"),
+            masked(0x82, b"\x01"),
+            masked(0x88, b""),
+        ]
+        .concat();
         let seen = read(&mut Frames::new(None), &[&bytes]).unwrap();
         let kinds: Vec<Event> = seen.iter().map(|(event, _)| *event).collect();
-        assert_eq!(kinds, [Event::Piece, Event::Control, Event::Text { compressed: false }, Event::Binary, Event::Control]);
+        assert_eq!(
+            kinds,
+            [Event::Piece, Event::Control, Event::Text { compressed: false }, Event::Binary, Event::Control]
+        );
         assert_eq!(seen[2].1, b"Hello");
     }
 
@@ -471,7 +481,15 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_is_refused_for_ever() {
-        for bad in [&[0x83, 0x00][..], &[0x91, 0x00], &[0xc1, 0x00], &[0x09, 0x00], &[0x80, 0x00], &[0x89, 0x7e, 0, 0], b"HTTP/1.1 200 OK"] {
+        for bad in [
+            &[0x83, 0x00][..],
+            &[0x91, 0x00],
+            &[0xc1, 0x00],
+            &[0x09, 0x00],
+            &[0x80, 0x00],
+            &[0x89, 0x7e, 0, 0],
+            b"HTTP/1.1 200 OK",
+        ] {
             let mut frames = Frames::new(None);
             assert_eq!(read(&mut frames, &[bad]), Err(NoFrames), "{bad:?}");
             assert_eq!(read(&mut frames, &[&text_frame(b"x")]), Err(NoFrames));

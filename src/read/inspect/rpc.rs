@@ -24,12 +24,12 @@ pub struct RpcCall {
     /// The method of its first message that names one.
     pub method: Option<String>,
     /// The calls of tools in it.
-    pub calls: Vec<AskedTool>,
+    pub calls: Vec<ToolRequest>,
 }
 
 /// A tool that is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AskedTool {
+pub struct ToolRequest {
     /// Its name.
     pub name: String,
     /// Its arguments as the body spells them.
@@ -55,7 +55,7 @@ impl RpcCall {
             && self.calls.len() < CALLS_MAX
             && held + arguments.len() <= room
         {
-            self.calls.push(AskedTool { name: cut(&name), arguments: arguments.to_owned(), at });
+            self.calls.push(ToolRequest { name: cut(&name), arguments: arguments.to_owned(), at });
         }
     }
 }
@@ -153,8 +153,7 @@ mod tests {
     use crate::inspect::{Declared, RequestView, Takes, read_request};
 
     fn read(body: &str) -> Box<RequestView> {
-        let declared =
-            Declared { content_type: Some(b"application/json"), takes: Takes::Json, cut: false };
+        let declared = Declared { content_type: Some(b"application/json"), takes: Takes::Json, cut: false };
         read_request(Dialect::ChatCompletions, declared, body.as_bytes(), 1 << 20)
     }
 

@@ -201,7 +201,10 @@ mod tests {
         assert_eq!(sender.session_id.as_deref(), Some("run-7"));
         let mut tags: Vec<(&str, &str)> = sender.tags.iter().map(|(name, value)| (&**name, &**value)).collect();
         tags.sort_unstable();
-        assert_eq!(tags, [("property.env", "prod"), ("property.n", "3"), ("property.prompt", "p1"), ("user_id", "ada")]);
+        assert_eq!(
+            tags,
+            [("property.env", "prod"), ("property.n", "3"), ("property.prompt", "p1"), ("user_id", "ada")]
+        );
         for broken in ["", "[1]", "{", "\"x\""] {
             let sender = Sender::read([("x-portkey-metadata".as_bytes(), broken.as_bytes())].into_iter());
             assert!(sender.tags.is_empty(), "{broken}");

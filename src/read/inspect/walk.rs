@@ -192,7 +192,8 @@ impl<'a> Walk<'a, '_> {
     fn rpc_child(&self, array: bool) -> Option<(Shape, PartKind, bool)> {
         let means = self.rpc?;
         let (top, around) = self.frames.split_last()?;
-        let is_message = matches!(around, [] if top.shape == Shape::Root) || matches!(around, [_] if top.shape == Shape::Rpc && top.held != Key::Params && top.held != Key::Result);
+        let is_message = matches!(around, [] if top.shape == Shape::Root)
+            || matches!(around, [_] if top.shape == Shape::Rpc && top.held != Key::Params && top.held != Key::Result);
         let user = (PartKind::User, false);
         let (shape, (kind, settled)) = match (top.key, means) {
             _ if top.array => return None,

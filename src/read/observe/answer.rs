@@ -255,7 +255,8 @@ impl Counters {
     /// What a total of the chat interface holds beside both parts was written, and is charged so: Gemini leaves its thoughts out of
     /// `completion_tokens` there.
     fn filled_up(&self, prompt: Option<u64>, completion: Option<u64>) -> Option<u64> {
-        let written = self.total.zip(prompt).filter(|_| self.inclusive).and_then(|(total, prompt)| total.checked_sub(prompt));
+        let written =
+            self.total.zip(prompt).filter(|_| self.inclusive).and_then(|(total, prompt)| total.checked_sub(prompt));
         match (completion, written) {
             (Some(known), Some(written)) if known > 0 => Some(known.max(written)),
             _ => completion,
@@ -643,7 +644,9 @@ impl Collector {
         text: Option<Piece<'_>>,
         location: impl FnOnce() -> Location,
     ) {
-        let Some(at) = self.call_at(0, Some(u64::from(output)), (id, false), Some(asked.name), |_| location()) else { return };
+        let Some(at) = self.call_at(0, Some(u64::from(output)), (id, false), Some(asked.name), |_| location()) else {
+            return;
+        };
         let room = self.text_max.saturating_sub(self.used_bytes);
         let Some(call) = self.calls.get_mut(at) else { return };
         call.writes |= asked.writes;
@@ -687,7 +690,16 @@ impl Collector {
                 self.held.push(Held::new(slot, location(block), call));
                 let held = self.held.len() - 1;
                 let (id, name) = (None, String::new());
-                self.calls.push(Call { choice, index, id, name, held, spelled: None, writes: false, nesting: Nesting::default() });
+                self.calls.push(Call {
+                    choice,
+                    index,
+                    id,
+                    name,
+                    held,
+                    spelled: None,
+                    writes: false,
+                    nesting: Nesting::default(),
+                });
                 self.calls.len() - 1
             }
         };
@@ -896,7 +908,11 @@ impl Answer {
             form: part.form,
             role: None,
             message: Some(part.choice),
-            text: if let (Ok(start), Ok(end)) = range { Some(start..end).filter(|range| start < range.end) } else { None },
+            text: if let (Ok(start), Ok(end)) = range {
+                Some(start..end).filter(|range| start < range.end)
+            } else {
+                None
+            },
             raw: part.raw.clone(),
             tool,
         }

@@ -82,7 +82,9 @@ pub(super) fn block(
             (b"text" | b"transcript", list @ (Value::Array | Value::Object)) => {
                 texts(walker, list, Channel::Content, &mut draft.texts)?;
             }
-            (b"refusal", list @ (Value::Array | Value::Object)) => texts(walker, list, Channel::Refusal, &mut draft.texts)?,
+            (b"refusal", list @ (Value::Array | Value::Object)) => {
+                texts(walker, list, Channel::Refusal, &mut draft.texts)?
+            }
             (b"thought", Value::Bool(value)) => draft.thought = value,
             (b"id" | b"call_id" | b"toolUseId", Value::Str(id)) => draft.id = Some(id),
             (b"name", Value::Str(name)) => draft.name = Some(name),

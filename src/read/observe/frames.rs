@@ -271,7 +271,9 @@ mod tests {
         let mut take = |frame: Frame<'_>| {
             seen.push(match frame {
                 Frame::Whole(data) => String::from_utf8_lossy(data).into_owned(),
-                Frame::Cut(head, tail) => format!("{} ... {}", head.len(), head.len() + tail.lost() + tail.bytes().len()),
+                Frame::Cut(head, tail) => {
+                    format!("{} ... {}", head.len(), head.len() + tail.lost() + tail.bytes().len())
+                }
             });
         };
         for piece in pieces {

@@ -447,12 +447,7 @@ impl AnswerReader {
         let messages = &mut self.messages;
         match &mut self.frames {
             // No JSON begins so: events under the name of JSON.
-            Frames::Json(body)
-                if body.is_empty()
-                    && self.tail.lost() == 0
-                    && self.tail.bytes().is_empty()
-                    && begins_events(bytes) =>
-            {
+            Frames::Json(body) if begins_events(body, bytes) => {
                 self.frames = Frames::Events(EventStream::default());
                 self.take(bytes);
             }
@@ -495,9 +490,19 @@ impl Collector {
     }
 }
 
-/// Whether bytes begin like server-sent events.
-fn begins_events(bytes: &[u8]) -> bool {
-    let first = bytes.trim_ascii_start().first();
+/// White space before a first byte that is looked at.
+const BLANK_BYTES_MAX: usize = 64;
+
+/// Whether what is kept of a body and what comes next begin like server-sent events: after a little white space at most, however that
+/// was cut.
+fn begins_events(body: &[u8], bytes: &[u8]) -> bool {
+    let blank =
+        |bytes: &[u8]| bytes.iter().take(BLANK_BYTES_MAX + 1).take_while(|byte| byte.is_ascii_whitespace()).count();
+    if blank(body) < body.len() {
+        return false;
+    }
+    let before = blank(bytes);
+    let first = bytes.get(before).filter(|_| body.len() + before <= BLANK_BYTES_MAX);
     first.and_then(|first| AnswerKind::from_first_byte(*first)) == Some(AnswerKind::EventStream)
 }
 

@@ -67,7 +67,9 @@ impl Tail {
     /// Reads what a message says at its end of itself: why the answer ended, and counters that stand at its top.
     pub(super) fn read_end(&self, collector: &mut Collector) {
         for key in REASON_KEYS {
-            let Some(Value::Str(reason)) = self.last(key).and_then(|mut walker| value(&mut walker).ok()) else { continue };
+            let Some(Value::Str(reason)) = self.last(key).and_then(|mut walker| value(&mut walker).ok()) else {
+                continue;
+            };
             collector.finished(0, reason);
             collector.answer.complete |= key == "\"finishReason\"";
         }

@@ -144,7 +144,8 @@ pub(super) fn milliseconds(spelled: &str) -> Option<u64> {
 fn nano_usd(spelled: &str, digits: i32) -> Option<u64> {
     let (number, exponent) = spelled.split_once(['e', 'E']).unwrap_or((spelled, "0"));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let mut shift = exponent.parse::<i32>().ok()?.checked_add(digits)?.checked_sub(i32::try_from(fraction.len()).ok()?)?;
+    let mut shift =
+        exponent.parse::<i32>().ok()?.checked_add(digits)?.checked_sub(i32::try_from(fraction.len()).ok()?)?;
     let mut value: u128 = 0;
     for digit in whole.bytes().chain(fraction.bytes()).take(38) {
         value = value * 10 + u128::from(digit.checked_sub(b'0').filter(|digit| *digit < 10)?);
@@ -207,15 +208,19 @@ fn read_side(collector: &mut Collector, walker: &mut Walker<'_>, side: Side) -> 
             ) => raise(&mut counters.cache_write, n),
             (b"cache_write_tokens", Value::Number(n)) => raise(&mut counters.written, n),
             (b"ephemeral_5m_input_tokens", Value::Number(n)) => raise(&mut counters.cache_write_5m, n),
-            (b"ephemeral_1h_input_tokens" | b"ttl_12h_tokens", Value::Number(n)) => raise(&mut counters.cache_write_1h, n),
+            (b"ephemeral_1h_input_tokens" | b"ttl_12h_tokens", Value::Number(n)) => {
+                raise(&mut counters.cache_write_1h, n)
+            }
             (b"reasoning_tokens" | b"thinking_tokens", Value::Number(n)) => raise(&mut counters.reasoning, n),
             (b"thoughtsTokenCount" | b"total_thought_tokens", Value::Number(n)) => raise(&mut counters.thoughts, n),
+            (b"audio_tokens" | b"image_tokens" | b"video_tokens" | b"cached_audio_tokens", Value::Number(n)) => {
+                media(counters, side, known.as_bytes(), n)
+            }
             (
-                b"audio_tokens" | b"image_tokens" | b"video_tokens" | b"cached_audio_tokens",
-                Value::Number(n),
-            ) => media(counters, side, known.as_bytes(), n),
-            (
-                b"promptTokensDetails" | b"candidatesTokensDetails" | b"cacheTokensDetails" | b"input_tokens_by_modality"
+                b"promptTokensDetails"
+                | b"candidatesTokensDetails"
+                | b"cacheTokensDetails"
+                | b"input_tokens_by_modality"
                 | b"output_tokens_by_modality",
                 Value::Array,
             ) => by_modality(collector, walker, known.as_bytes())?,

@@ -243,8 +243,10 @@ mod tests {
 
     #[test]
     fn lists_of_tools_define_tools() {
-        let answer = result(&json!({ "tools": [{ "name": "a", "description": "reads a file", "inputSchema": { "type": "object",
-            "properties": { "path": { "type": "string", "description": "where it is" } } } }, { "name": "b", "description": "writes one" }] }));
+        let answer = result(
+            &json!({ "tools": [{ "name": "a", "description": "reads a file", "inputSchema": { "type": "object",
+            "properties": { "path": { "type": "string", "description": "where it is" } } } }, { "name": "b", "description": "writes one" }] }),
+        );
         let seen = texts(&answer);
         assert_eq!(seen.len(), 2);
         assert_eq!(seen[0].0, PartKind::ToolDefinition);
@@ -254,9 +256,13 @@ mod tests {
 
     #[test]
     fn the_order_of_keys_does_not_matter() {
-        let answer = read(AnswerKind::Json, r#"{"result":{"content":[{"text":"late version"}]},"id":1,"jsonrpc":"2.0"}"#);
+        let answer =
+            read(AnswerKind::Json, r#"{"result":{"content":[{"text":"late version"}]},"id":1,"jsonrpc":"2.0"}"#);
         assert_eq!(texts(&answer), [(PartKind::Tool, "late version")]);
-        let answer = read(AnswerKind::Json, r#"{"error":{"code":-32000,"message":"it went wrong","data":{"why":"see there"}},"id":1,"jsonrpc":"2.0"}"#);
+        let answer = read(
+            AnswerKind::Json,
+            r#"{"error":{"code":-32000,"message":"it went wrong","data":{"why":"see there"}},"id":1,"jsonrpc":"2.0"}"#,
+        );
         assert_eq!(texts(&answer), [(PartKind::Tool, "it went wrong"), (PartKind::Tool, "see there")]);
         assert_eq!(answer.error_type.as_deref(), Some("-32000"));
     }
@@ -285,8 +291,10 @@ mod tests {
         };
         let wrapped = json!({ "jsonrpc": "2.0", "id": 1, "result": { "artifactUpdate": { "taskId": "t", "append": true,
             "artifact": { "artifactId": "a1", "parts": [{ "text": " and on" }] } } } });
-        let stream: String =
-            [piece("one te", false), piece("xt", true), wrapped].iter().map(|event| format!("data: {event}\n\n")).collect();
+        let stream: String = [piece("one te", false), piece("xt", true), wrapped]
+            .iter()
+            .map(|event| format!("data: {event}\n\n"))
+            .collect();
         let answer = read(AnswerKind::EventStream, &stream);
         assert_eq!(texts(&answer), [(PartKind::Tool, "one text and on")]);
     }
