@@ -71,6 +71,32 @@ on_both_drivers! {
         assert_eq!(searched["tags"]["unpriced_units"], "file_searches");
     }
 
+    fn batches_are_charged_once_when_their_results_are_fetched(driver) {
+        let usage = json!({ "prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100 });
+        let line = |id: &str, model: &str| json!({ "id": id, "custom_id": id, "response": { "status_code": 200, "request_id": "r", "body": chat(model, json!({}), usage.clone()) }, "error": null });
+        let results = format!("{}\n{}\n", line("a", "gpt-5"), line("b", "gpt-5-mini"));
+        let message = json!({ "type": "message", "role": "assistant", "model": "claude-sonnet-4-5-20250929", "content": [{ "type": "text", "text": "said in a batch" }], "stop_reason": "end_turn", "usage": { "input_tokens": 1000, "output_tokens": 100 } });
+        let messages = format!("{}\n", json!({ "custom_id": "a", "result": { "type": "succeeded", "message": message } }));
+        for (path, content_type, body, cost, words) in [
+            // Half of the usual prices: 0.625 and 5, 0.125 and 1 a million.
+            ("/v1/files/file-1/content", "application/octet-stream", results, 1000 * 625 + 100 * 5000 + 1000 * 125 + 100 * 1000, "ok"),
+            ("/v1/messages/batches/b1/results", "application/x-jsonl", messages, 1000 * 1500 + 100 * 7500, "said in a batch"),
+        ] {
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            let upstream = Upstream::always(answer.into_bytes());
+            let gateway = Setup::new(driver).upstream(upstream.url()).start();
+            let first = gateway.span_of(&call(gateway.addr, Call::get(path).bytes()));
+            assert_eq!((nano(&first), &first["cost_breakdown"]["tier"]), (cost, &json!("batch")), "{path}: {first}");
+            assert!(first["response"].as_str().unwrap().contains(words), "{first}");
+            let again = gateway.span_of(&call(gateway.addr, Call::get(path).bytes()));
+            assert_eq!((&again["estimated_cost_usd"], &again["prompt_tokens"], &again["tags"]["batch"]), (&Value::Null, &Value::Null, &json!("charged_before")), "{path}");
+        }
+        let upstream = Upstream::always("HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 11\r\n\r\nhello there");
+        let gateway = Setup::new(driver).upstream(upstream.url()).start();
+        let file = gateway.span_of(&call(gateway.addr, Call::get("/v1/files/file-1/content").bytes()));
+        assert_eq!((&file["estimated_cost_usd"], &file["completion_tokens"], file["tags"].get("unpriced_model")), (&Value::Null, &Value::Null, None), "{file}");
+    }
+
     fn sound_pictures_and_seconds_have_their_prices(driver) {
         let usage = json!({ "prompt_tokens": 1000, "completion_tokens": 300, "total_tokens": 1300,
             "prompt_tokens_details": { "audio_tokens": 900, "text_tokens": 100 }, "completion_tokens_details": { "audio_tokens": 200, "text_tokens": 100 } });

@@ -197,6 +197,7 @@ impl NewTurn {
             line: self.exchange.head.line(),
             billable,
             retrieval: false,
+            results: None,
             skip,
             storable,
         };

@@ -14,6 +14,8 @@ pub(crate) struct Bill {
     pub(crate) usage: Usage,
     /// The model asked for was read where others may read another one: it sets no price.
     pub(crate) doubts_model: bool,
+    /// What each call of a batch used, and by which model.
+    pub(crate) batch: Vec<(Option<String>, Usage)>,
     /// The model that answered.
     pub(crate) model: Option<String>,
     /// Whether the answer was seen to its end.

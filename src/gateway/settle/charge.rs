@@ -74,6 +74,9 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
     }
     let used = span.prompt_tokens.is_some() || span.completion_tokens.is_some();
     let prices = prices.filter(|_| answered)?;
+    if !bill.batch.is_empty() {
+        return charge_batch(span, bill, prices);
+    }
     let counted = counted(span, bill);
     if !used && !has_other_units(&counted) && bill.usage.cost_nano_usd.is_none() {
         // Charged by the picture, the character or the minute: nobody here knows how many.
@@ -107,29 +110,73 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
     Some(items.nano_usd)
 }
 
+/// The calls of a batch, each at the price of its own model and of a batch; long requests are told apart only so.
+fn charge_batch(span: &mut SpanRecord, bill: &Bill, prices: &Prices) -> Option<u64> {
+    let provider = bill.priced_as.as_ref().map_or(&*span.provider, Provider::as_str);
+    let (mut all, mut source, mut unpriced) = (None::<Itemised>, Source::List, false);
+    for (model, usage) in &bill.batch {
+        let Some(quote) = model.as_deref().and_then(|model| prices.quote(provider, model)) else {
+            unpriced = true;
+            continue;
+        };
+        if quote.is_own {
+            source = Source::Own;
+        }
+        let counted = Counted {
+            input: usage.prompt.unwrap_or(0),
+            output: usage.completion.unwrap_or(0),
+            tier: Some(Tier::Batch),
+            ..of_usage(usage)
+        };
+        let items = itemise(&quote.price, &counted);
+        match &mut all {
+            Some(all) => all.join(&items),
+            None => all = Some(items),
+        }
+    }
+    if unpriced {
+        span.tags.insert(Cow::Borrowed(UNPRICED), "true".to_owned());
+    }
+    let items = all?;
+    if let Some(names) = items.without_price() {
+        span.tags.insert(Cow::Borrowed(UNPRICED_UNITS), names);
+    }
+    span.estimated_cost_usd = Some(items.nano_usd as f64 / NANO_PER_USD);
+    let _full = span.attributes.insert(COST_BREAKDOWN, items.to_text(source).into()).is_err();
+    Some(items.nano_usd)
+}
+
 /// What is charged of a call.
 fn counted(span: &SpanRecord, bill: &Bill) -> Counted {
-    let Usage { media, tool_runs, tier, .. } = bill.usage;
     Counted {
         input: span.prompt_tokens.unwrap_or(0),
-        cache_read: bill.usage.cached.unwrap_or(0),
-        cache_write: bill.usage.cache_write.unwrap_or(0),
-        cache_write_1h: bill.usage.cache_write_1h.unwrap_or(0),
         output: span.completion_tokens.unwrap_or(0),
-        reasoning: bill.usage.reasoning.unwrap_or(0),
+        // Not all say that what such a model writes are pictures.
+        image_out: match bill.usage.media.image_out {
+            0 if span.operation_name == "image" => span.completion_tokens.unwrap_or(0),
+            known => known,
+        },
+        characters: bill.spoken_characters,
+        ..of_usage(&bill.usage)
+    }
+}
+
+/// What a provider has counted beside all tokens.
+fn of_usage(usage: &Usage) -> Counted {
+    let Usage { media, tool_runs, tier, .. } = *usage;
+    Counted {
+        cache_read: usage.cached.unwrap_or(0),
+        cache_write: usage.cache_write.unwrap_or(0),
+        cache_write_1h: usage.cache_write_1h.unwrap_or(0),
+        reasoning: usage.reasoning.unwrap_or(0),
         audio_in: media.audio_in,
         audio_cached: media.audio_cached,
         image_in: media.image_in,
         video_in: media.video_in,
         audio_out: media.audio_out,
-        // Not all say that what such a model writes are pictures.
-        image_out: match media.image_out {
-            0 if span.operation_name == "image" => span.completion_tokens.unwrap_or(0),
-            known => known,
-        },
+        image_out: media.image_out,
         heard_ms: media.heard_ms,
         images: media.images,
-        characters: bill.spoken_characters,
         web_searches: tool_runs.web_searches,
         file_searches: tool_runs.file_searches,
         tier: tier.map(|tier| match tier {
@@ -137,6 +184,7 @@ fn counted(span: &SpanRecord, bill: &Bill) -> Counted {
             observe::Tier::Flex => Tier::Flex,
             observe::Tier::Batch => Tier::Batch,
         }),
+        ..Counted::default()
     }
 }
 

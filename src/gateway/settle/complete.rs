@@ -471,6 +471,7 @@ fn take_answer(span: &mut SpanRecord, mut answer: Answer) -> Bill {
     }
     let mut bill = Bill {
         usage: answer.usage.unwrap_or_default(),
+        batch: answer.batch,
         model: answer.model,
         complete: answer.complete,
         response_id: of_a_later_report,

@@ -10,6 +10,9 @@ use smallvec::SmallVec;
 
 use super::cost::{Tier, dollars};
 
+/// Parts of one breakdown.
+const LINES_MAX: usize = 256;
+
 macro_rules! units {
     ($($(#[doc = $doc:literal])* $name:ident $short:literal $shown:literal;)*) => {
         /// What is charged.
@@ -135,6 +138,24 @@ impl Itemised {
             pico: nano_usd.saturating_mul(1_000),
         }]);
         Self { nano_usd, lines, ..Self::default() }
+    }
+
+    /// Adds another call: its parts at the same rates are one.
+    pub fn join(&mut self, other: &Self) {
+        for line in &other.lines {
+            match self.lines.iter_mut().find(|known| (known.unit, known.pico) == (line.unit, line.pico)) {
+                Some(known) => known.quantity = known.quantity.saturating_add(line.quantity),
+                None if self.lines.len() < LINES_MAX => self.lines.push(*line),
+                None => {}
+            }
+        }
+        for unit in &other.unpriced {
+            if !self.unpriced.contains(unit) {
+                self.unpriced.push(*unit);
+            }
+        }
+        self.tier_unpriced |= other.tier_unpriced;
+        self.nano_usd = self.nano_usd.saturating_add(other.nano_usd);
     }
 
     /// The same with its sum: whole picodollars, rounded once.

@@ -19,6 +19,9 @@ pub(super) fn message(collector: &mut Collector, json: &[u8]) -> Result<(), Json
     match value(&mut walker)? {
         Value::Object => {
             let is_known = root(collector, &mut walker, Root::default())?;
+            if std::mem::take(&mut collector.in_batch) {
+                collector.end_of_call();
+            }
             if !is_known && !collector.in_document {
                 unknown::message(collector, json)?;
             }
@@ -114,6 +117,8 @@ fn shared<'a>(
 ) -> Result<bool, JsonError> {
     match (key, value) {
         (b"usage" | b"usageMetadata" | b"usage_metadata", Value::Object) => usage::read(collector, walker)?,
+        // One call of many, of which each has counters and a model of its own.
+        (b"custom_id", Value::Str(_)) => (collector.in_batch, root.is_batch) = (true, true),
         (b"timings", Value::Object) => usage::timings(collector, walker)?,
         (b"service_tier" | b"serviceTier", Value::Str(tier)) => {
             collector.counters.tier = Tier::named(tier.raw()).or(collector.counters.tier);

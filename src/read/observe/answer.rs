@@ -16,6 +16,9 @@ use crate::json::{Location, Text};
 /// Separate texts (choices, blocks, tool calls) of one answer.
 pub(super) const SLOTS_MAX: usize = 512;
 
+/// Calls of one batch that are charged; providers take 50,000 at most.
+const BATCH_CALLS_MAX: usize = 50_000;
+
 /// What one answer said.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Answer {
@@ -27,6 +30,8 @@ pub struct Answer {
     pub parts: Vec<AnswerPart>,
     /// Tokens as the provider counted them; `None` when it did not.
     pub usage: Option<Usage>,
+    /// What each call of a batch used, and by which model, where its results are fetched.
+    pub batch: Vec<(Option<String>, Usage)>,
     /// Why the first choice ended, in the provider's word.
     pub finish_reason: Option<String>,
     /// Tool calls the model asked for.
@@ -102,6 +107,22 @@ pub struct Usage {
     pub cost_nano_usd: Option<u64>,
     /// The service tier that served it.
     pub tier: Option<Tier>,
+}
+
+impl Usage {
+    /// The tokens of both.
+    fn with(self, other: &Self) -> Self {
+        Self {
+            prompt: sum(self.prompt, other.prompt),
+            completion: sum(self.completion, other.completion),
+            total: sum(self.total, other.total),
+            cached: sum(self.cached, other.cached),
+            cache_write: sum(self.cache_write, other.cache_write),
+            cache_write_1h: sum(self.cache_write_1h, other.cache_write_1h),
+            reasoning: sum(self.reasoning, other.reasoning),
+            ..self
+        }
+    }
 }
 
 /// Parts of a call's tokens, and what is charged otherwise than by tokens. Parts are included in their wholes.
@@ -407,6 +428,8 @@ pub(super) struct Collector {
     pub(super) unfinished: bool,
     /// The call and the part of it that a delta has continued last.
     last_part: (u32, u32),
+    /// What is read is the answer to a call of a batch.
+    pub(super) in_batch: bool,
     /// Items of tools that the provider ran and charges for.
     runs: Vec<u32>,
     /// What is read is the whole body: where its strings stand is where they stand in the body.
@@ -572,6 +595,20 @@ impl Collector {
         };
         self.last = at;
         Some(at)
+    }
+
+    /// The answer to one call of a batch has been read; the next one counts from the beginning.
+    pub(super) fn end_of_call(&mut self) {
+        let counters = std::mem::take(&mut self.counters);
+        let model = self.answer.model.take();
+        self.runs.clear();
+        self.answer.complete = true;
+        let Some(usage) = counters.usage() else { return };
+        if self.answer.batch.len() < BATCH_CALLS_MAX {
+            self.answer.batch.push((model, usage));
+        } else {
+            self.answer.truncated = true;
+        }
     }
 
     /// The provider has run a tool of its own that it charges for; the item at this place may come several times.
@@ -826,7 +863,10 @@ impl Collector {
     /// The answer, once. Taken out rather than handed over: a collector is large to move.
     pub(super) fn finish(&mut self) -> Answer {
         let mut answer = std::mem::take(&mut self.answer);
-        answer.usage = self.counters.usage();
+        answer.usage = match answer.batch.is_empty() {
+            true => self.counters.usage(),
+            false => Some(answer.batch.iter().fold(Usage::default(), |sum, (_, usage)| sum.with(usage))),
+        };
         // As they came, choice by choice: several may stream at once.
         self.calls.sort_by_key(|call| (call.choice, call.held));
         answer.tool_calls = self

@@ -45,6 +45,8 @@ pub(super) struct Root<'a> {
     pub(super) status: Option<Text<'a>>,
     /// `message` and `code` as texts: an error where nothing else was said.
     pub(super) loose: (Option<Text<'a>>, Option<Text<'a>>),
+    /// It is a line of a batch's results.
+    pub(super) is_batch: bool,
     /// `code` as a number.
     pub(super) has_code: bool,
 }
