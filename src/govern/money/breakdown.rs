@@ -143,10 +143,11 @@ impl Itemised {
     /// Adds another call: its parts at the same rates are one.
     pub fn join(&mut self, other: &Self) {
         for line in &other.lines {
-            match self.lines.iter_mut().find(|known| (known.unit, known.pico) == (line.unit, line.pico)) {
-                Some(known) => known.quantity = known.quantity.saturating_add(line.quantity),
-                None if self.lines.len() < LINES_MAX => self.lines.push(*line),
-                None => {}
+            let is_same = |known: &&mut Line| (known.unit, known.pico) == (line.unit, line.pico);
+            if let Some(known) = self.lines.iter_mut().find(is_same) {
+                known.quantity = known.quantity.saturating_add(line.quantity);
+            } else if self.lines.len() < LINES_MAX {
+                self.lines.push(*line);
             }
         }
         for unit in &other.unpriced {
