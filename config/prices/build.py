@@ -5,8 +5,8 @@
     config/prices/build.py litellm/model_prices_and_context_window_backup.json 1.109.1 2026-11-21 > prices.new &&
       mv prices.new config/prices/builtin.tsv
 
-Only facts are taken: names and prices of text models that are charged per token and not gone for more than a year. Prices become US dollars per million
-tokens with at most six decimals, names lower case, rows sorted by the bytes of the name, because the gateway searches
+Only facts are taken: names and prices of models that are not gone for more than a year. Prices become US dollars per million
+tokens (or seconds, characters, pictures, searches) with at most six decimals, names lower case, rows sorted by the bytes of the name, because the gateway searches
 the file where it lies.
 """
 import json
@@ -27,11 +27,16 @@ PROVIDERS = {
     "zai": "zai", "minimax": "minimax", "sambanova": "sambanova", "dashscope": "dashscope", "deepinfra": "deepinfra",
     "nebius": "nebius", "hyperbolic": "hyperbolic", "openrouter": "openrouter",
 }
-MODES = {"chat", "responses", "completion", "embedding"}
-TIER = re.compile(r"^input_cost_per_token_above_(\d+)k_tokens$")
+MODES = {"chat", "responses", "completion", "embedding", "audio_transcription", "audio_speech", "image_generation", "image_edit", "realtime"}
 COLUMNS = ["input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost",
            "cache_creation_input_token_cost", "cache_creation_input_token_cost_above_1hr",
            "output_cost_per_reasoning_token"]
+TIERS = {"priority": "_priority", "flex": "_flex", "batch": "_batches"}
+# What is no text, under the names of our list.
+MEDIA = {"audio_in": "input_cost_per_audio_token", "audio_cached": "cache_read_input_audio_token_cost",
+         "image_in": "input_cost_per_image_token", "video_in": "input_cost_per_video_token",
+         "audio_out": "output_cost_per_audio_token", "image_out": "output_cost_per_image_token",
+         "second": "input_cost_per_second", "character": "input_cost_per_character", "image": "output_cost_per_image"}
 
 
 def per_million(value):
@@ -41,11 +46,41 @@ def per_million(value):
     return text or "0"
 
 
+def cell(value):
+    return "-" if value is None else per_million(value)
+
+
+def written_long(entry, end=""):
+    """The longer of a cache's times: an hour at one provider, twelve at another."""
+    column = "cache_creation_input_token_cost_above"
+    return entry.get(f"{column}_1hr{end}") or entry.get(f"{column}_12hr{end}") or None
+
+
+def long_requests(entry, end=""):
+    """`tokens:input:output:cache_read:cache_write:cache_write_1h` of the first step, or nothing."""
+    steps = re.compile(rf"^input_cost_per_token_above_(\d+)k_tokens{end}$")
+    tiers = sorted(int(match.group(1)) for match in map(steps.match, entry) if match)
+    if not tiers:
+        return None
+    step = f"_above_{tiers[0]}k_tokens{end}"
+    above = [entry.get(f"{column}{step}") for column in COLUMNS[:4]] + [written_long(entry, step)]
+    return ":".join([str(tiers[0] * 1000)] + ["-" if not value else per_million(value) for value in above])
+
+
 def row(name, entry):
     price = [entry.get(column) for column in COLUMNS]
+    price[4] = written_long(entry)
+    media = {name: entry[column] for name, column in MEDIA.items() if entry.get(column)}
+    search = entry.get("search_context_cost_per_query") or {}
+    if search.get("search_context_size_medium"):
+        media["web_search"] = search["search_context_size_medium"]
     if price[0] is None or (not price[0] and not price[1]):
-        return None
-    price[1] = price[1] or 0.0
+        # Charged by something else than tokens, or free.
+        if not media or price[0] is not None:
+            return None
+        price = [None] * 6
+    else:
+        price[1] = price[1] or 0.0
     # What costs the same as the general rate is left out.
     if price[5] == price[1]:
         price[5] = None
@@ -55,12 +90,19 @@ def row(name, entry):
     for column in (3, 4):
         if not price[column]:
             price[column] = None
-    cells = ["-" if value is None else per_million(value) for value in price]
-    tiers = sorted(int(match.group(1)) for match in map(TIER.match, entry) if match)
-    if tiers:
-        tier = f"{tiers[0]}k_tokens"
-        above = [entry.get(f"{column}_above_{tier}") for column in COLUMNS[:5]]
-        cells.append(":".join([str(tiers[0] * 1000)] + ["-" if not value else per_million(value) for value in above]))
+    cells = [cell(value) for value in price]
+    above = long_requests(entry)
+    if above:
+        cells.append(above)
+    for tier, end in TIERS.items():
+        if price[0] is None or entry.get(f"input_cost_per_token{end}") is None:
+            continue
+        rates = [entry.get(f"{column}{end}") for column in COLUMNS[:4]] + [written_long(entry, end)]
+        rates[1] = rates[1] or 0.0
+        rates[3] = rates[3] or None
+        above = long_requests(entry, end)
+        cells.append(":".join([tier, *map(cell, rates), *([above] if above else [])]))
+    cells.extend(f"{name}:{per_million(value)}" for name, value in media.items())
     return [name.lower(), PROVIDERS[entry["litellm_provider"]], *cells]
 
 
@@ -72,7 +114,7 @@ def main(path, version, date):
         wanted = entry.get("litellm_provider") in PROVIDERS and entry.get("mode") in MODES
         gone = str(entry.get("deprecation_date") or "9999") < f"{int(date[:4]) - 1}{date[4:]}"
         regional = re.match(r"^(azure/(us|eu|global|global-standard)/|bedrock/[^/]*/)", name)
-        if not wanted or gone or regional or any(c.isspace() for c in name):
+        if not wanted or gone or regional or any(c.isspace() for c in name) or "-x-" in name:
             continue
         made = row(name, entry)
         if made:
@@ -80,7 +122,7 @@ def main(path, version, date):
     print(f"# Public prices of language models, {date}. Source: the price map inside the PyPI package litellm {version}")
     print("# (MIT); made by config/prices/build.py. US dollars per million tokens; `-`: no price of its own.")
     print("# model\tprovider\tinput\toutput\tcache_read\tcache_write\tcache_write_1h\treasoning"
-          "\tabove tokens:input:output:cache_read:cache_write:cache_write_1h")
+          "\tabove tokens:input:output:cache_read:cache_write:cache_write_1h; tiers and what is no text: name:rates")
     for name in sorted(rows, key=lambda name: name.encode()):
         print("\t".join(rows[name]))
 

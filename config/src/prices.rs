@@ -29,13 +29,104 @@ pub struct Price {
     pub cache_read: Option<u64>,
     /// Input tokens written to the provider's cache.
     pub cache_write: Option<u64>,
-    /// Input tokens written to the provider's cache to be kept for an hour.
+    /// Input tokens written to the provider's cache to be kept for the longer of its times: an hour, or twelve.
     pub cache_write_1h: Option<u64>,
     /// Output tokens spent on reasoning.
     pub reasoning: Option<u64>,
     /// Rates of a whole request whose input is longer than a number of tokens.
     pub above: Option<Above>,
+    /// Tokens have no price: the model is charged by something else.
+    pub tokens_unpriced: bool,
+    /// Rates of the service tiers that have their own.
+    pub tiers: Tiers,
+    /// What is charged otherwise than text.
+    pub media: MediaRates,
 }
+
+/// Rates of service tiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tiers {
+    /// Answered before others.
+    pub priority: Option<TierRates>,
+    /// Answered when there is room.
+    pub flex: Option<TierRates>,
+    /// Answered within a day.
+    pub batch: Option<TierRates>,
+}
+
+/// The rates of one tier; what has none of its own costs what it costs in the usual one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TierRates {
+    /// As in [`Price`].
+    pub input: u64,
+    /// As in [`Price`].
+    pub output: u64,
+    /// As in [`Price`].
+    pub cache_read: Option<u64>,
+    /// As in [`Price`].
+    pub cache_write: Option<u64>,
+    /// As in [`Price`].
+    pub cache_write_1h: Option<u64>,
+    /// As in [`Price`].
+    pub above: Option<Above>,
+}
+
+/// Rates in picodollars of what is no text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MediaRates {
+    /// A prompt token of sound.
+    pub audio_in: Option<u64>,
+    /// The same, read from a cache.
+    pub audio_cached: Option<u64>,
+    /// A prompt token of a picture.
+    pub image_in: Option<u64>,
+    /// A prompt token of a film.
+    pub video_in: Option<u64>,
+    /// A completion token of sound.
+    pub audio_out: Option<u64>,
+    /// A completion token of a picture.
+    pub image_out: Option<u64>,
+    /// A second of sound that is listened to.
+    pub second: Option<u64>,
+    /// A character that is spoken.
+    pub character: Option<u64>,
+    /// A picture that is made.
+    pub image: Option<u64>,
+    /// A search in the web.
+    pub web_search: Option<u64>,
+}
+
+impl MediaRates {
+    /// The rate of this name in the built-in list.
+    fn slot(&mut self, name: &str) -> Option<&mut Option<u64>> {
+        Some(match name {
+            "audio_in" => &mut self.audio_in,
+            "audio_cached" => &mut self.audio_cached,
+            "image_in" => &mut self.image_in,
+            "video_in" => &mut self.video_in,
+            "audio_out" => &mut self.audio_out,
+            "image_out" => &mut self.image_out,
+            "second" => &mut self.second,
+            "character" => &mut self.character,
+            "image" => &mut self.image,
+            "web_search" => &mut self.web_search,
+            _ => return None,
+        })
+    }
+}
+
+/// The columns of the open price map for these rates, under the names of the built-in list.
+const MEDIA_COLUMNS: [(&str, &str); 9] = [
+    ("audio_in", "input_cost_per_audio_token"),
+    ("audio_cached", "cache_read_input_audio_token_cost"),
+    ("image_in", "input_cost_per_image_token"),
+    ("video_in", "input_cost_per_video_token"),
+    ("audio_out", "output_cost_per_audio_token"),
+    ("image_out", "output_cost_per_image_token"),
+    ("second", "input_cost_per_second"),
+    ("character", "input_cost_per_character"),
+    ("image", "output_cost_per_image"),
+];
 
 /// The rates of long requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,36 +251,75 @@ fn per_token(entry: &Map<String, Value>) -> Result<Option<Price>, String> {
         None | Some(Value::Null) => Ok(None),
         Some(value) => pico(value, 1e12).map(Some).ok_or_else(|| unusable(key, value, "one dollar per token")),
     };
-    let Some(input) = read("input_cost_per_token")? else { return Ok(None) };
+    let mut media = MediaRates::default();
+    for (name, column) in MEDIA_COLUMNS {
+        if let (Some(slot), Some(rate)) = (media.slot(name), read(column)?.filter(|rate| *rate > 0)) {
+            *slot = Some(rate);
+        }
+    }
+    // The size of the context decides in some old models; the middle one is what is used unless another is asked for.
+    let search = entry.get("search_context_cost_per_query").and_then(|costs| costs.get("search_context_size_medium"));
+    media.web_search = search.and_then(|cost| pico(cost, 1e12)).filter(|cost| *cost > 0);
+    let input = read("input_cost_per_token")?;
+    if input.is_none() && media == MediaRates::default() {
+        return Ok(None);
+    }
+    let positive = |column: &str| read(column).map(|rate| rate.filter(|rate| *rate > 0));
+    let written_long = |end: &str| -> Result<Option<u64>, String> {
+        let hour = positive(&format!("cache_creation_input_token_cost_above_1hr{end}"))?;
+        Ok(hour.or(positive(&format!("cache_creation_input_token_cost_above_12hr{end}"))?))
+    };
+    let tier = |end: &str| -> Result<Option<TierRates>, String> {
+        let Some(input) = read(&format!("input_cost_per_token{end}"))? else { return Ok(None) };
+        Ok(Some(TierRates {
+            input,
+            output: read(&format!("output_cost_per_token{end}"))?.unwrap_or(0),
+            cache_read: read(&format!("cache_read_input_token_cost{end}"))?,
+            cache_write: positive(&format!("cache_creation_input_token_cost{end}"))?,
+            cache_write_1h: written_long(end)?,
+            above: above(entry, end, read)?,
+        }))
+    };
     Ok(Some(Price {
-        input,
+        input: input.unwrap_or(0),
         output: read("output_cost_per_token")?.unwrap_or(0),
         cache_read: read("cache_read_input_token_cost")?,
-        cache_write: read("cache_creation_input_token_cost")?.filter(|price| *price > 0),
-        cache_write_1h: read("cache_creation_input_token_cost_above_1hr")?.filter(|price| *price > 0),
+        cache_write: positive("cache_creation_input_token_cost")?,
+        cache_write_1h: written_long("")?,
         reasoning: read("output_cost_per_reasoning_token")?,
-        above: above(entry, read)?,
+        above: above(entry, "", read)?,
+        tokens_unpriced: input.is_none(),
+        tiers: Tiers { priority: tier("_priority")?, flex: tier("_flex")?, batch: tier("_batches")? },
+        media,
     }))
 }
 
 /// `..._above_200k_tokens`; of several steps the first.
 fn above(
     entry: &Map<String, Value>,
+    end: &str,
     read: impl Fn(&str) -> Result<Option<u64>, String>,
 ) -> Result<Option<Above>, String> {
     let thousands = entry.keys().filter_map(|key| {
-        key.strip_prefix("input_cost_per_token_above_")?.strip_suffix("k_tokens")?.parse::<u32>().ok()
+        key.strip_prefix("input_cost_per_token_above_")?
+            .strip_suffix(end)?
+            .strip_suffix("k_tokens")?
+            .parse::<u32>()
+            .ok()
     });
     let Some(thousands) = thousands.min() else { return Ok(None) };
     let rate =
-        |column: &str| read(&format!("{column}_above_{thousands}k_tokens")).map(|rate| rate.filter(|it| *it > 0));
+        |column: &str| read(&format!("{column}_above_{thousands}k_tokens{end}")).map(|rate| rate.filter(|it| *it > 0));
     Ok(Some(Above {
         tokens: u64::from(thousands) * 1_000,
         input: rate("input_cost_per_token")?,
         output: rate("output_cost_per_token")?,
         cache_read: rate("cache_read_input_token_cost")?,
         cache_write: rate("cache_creation_input_token_cost")?,
-        cache_write_1h: rate("cache_creation_input_token_cost_above_1hr")?,
+        cache_write_1h: match rate("cache_creation_input_token_cost_above_1hr")? {
+            Some(rate) => Some(rate),
+            None => rate("cache_creation_input_token_cost_above_12hr")?,
+        },
     }))
 }
 
@@ -208,18 +338,51 @@ fn pico(value: &Value, scale: f64) -> Option<u64> {
 
 impl Price {
     /// Reads the price columns of one row of the built-in list: dollars per million tokens, `-` for none, separated by
-    /// tabs, in the order of the fields; the last one, `tokens:input:output:...`, may be absent.
+    /// tabs, in the order of the fields. Cells behind them may be absent: `tokens:input:output:...` for long requests, the same
+    /// behind `priority:`, `flex:` or `batch:` and the rates of that tier, and `name:rate` of what is no text.
     pub fn from_columns(columns: &str) -> Option<Self> {
         let mut cells = columns.split('\t');
         let mut cell = || cells.next().map(dollars);
-        let (input, output) = (cell()??, cell()??);
+        let (input, output) = (cell()?, cell()?);
         let (cache_read, cache_write) = (cell()?, cell()?);
         let (cache_write_1h, reasoning) = (cell()?, cell()?);
-        let above = match cells.next() {
-            None => None,
-            Some(text) => Some(Above::from_cell(text)?),
+        let mut price = Self {
+            input: input.unwrap_or(0),
+            output: output.unwrap_or(0),
+            cache_read,
+            cache_write,
+            cache_write_1h,
+            reasoning,
+            tokens_unpriced: input.is_none(),
+            ..Self::default()
         };
-        Some(Self { input, output, cache_read, cache_write, cache_write_1h, reasoning, above })
+        for cell in cells {
+            let (name, rest) = cell.split_once(':')?;
+            match name {
+                "priority" => price.tiers.priority = Some(TierRates::from_cell(rest)?),
+                "flex" => price.tiers.flex = Some(TierRates::from_cell(rest)?),
+                "batch" => price.tiers.batch = Some(TierRates::from_cell(rest)?),
+                _ => match price.media.slot(name) {
+                    Some(slot) => *slot = Some(dollars(rest)?),
+                    None => price.above = Some(Above::from_cell(cell)?),
+                },
+            }
+        }
+        Some(price)
+    }
+}
+
+impl TierRates {
+    fn from_cell(text: &str) -> Option<Self> {
+        let mut cells = text.splitn(6, ':');
+        let mut rate = || cells.next().and_then(dollars);
+        let (input, output) = (rate()?, rate()?);
+        let (cache_read, cache_write, cache_write_1h) = (rate(), rate(), rate());
+        let above = match cells.next() {
+            Some(cell) => Some(Above::from_cell(cell)?),
+            None => None,
+        };
+        Some(Self { input, output, cache_read, cache_write, cache_write_1h, above })
     }
 }
 

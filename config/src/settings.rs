@@ -26,7 +26,9 @@ pub use email::MailUrl;
 pub use judge::{
     Cascade, Judge, JudgeBackend, JudgeClassifier, JudgeModel, JudgeRetry, JudgeTier, JudgeWorker, Promotion,
 };
-pub use money::{AgentCaps, Budget, Budgets, CostCaps, CostEstimation, ReserveTokens, TokenCap, Tokenizer, Window};
+pub use money::{
+    AgentCaps, Budget, Budgets, CapStatus, CostCaps, CostEstimation, ReserveTokens, TokenCap, Tokenizer, Window,
+};
 pub use output::{HALLUCINATION_THRESHOLD, Hallucination, OutputSafety, StreamingAnalysis};
 pub use router::{ActionRouter, ActionRule, ActionSet, ActionWebhook, IpBlock, RouterAction};
 pub use upstreams::{

@@ -55,6 +55,13 @@ impl Attributes {
         Ok(())
     }
 
+    /// Takes an attribute out.
+    pub fn remove(&mut self, name: &str) -> Option<Value> {
+        let (name, value) = self.values.remove(self.place_of(name).ok()?);
+        self.bytes -= size_of::<String>() + name.len() + weigh(&value);
+        Some(value)
+    }
+
     /// Where a name stands, or would.
     fn place_of(&self, name: &str) -> Result<usize, usize> {
         self.values.binary_search_by(|(known, _)| (**known).cmp(name))

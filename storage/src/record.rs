@@ -21,6 +21,9 @@ pub const ANSWERED_BY: &str = "answered_by";
 /// Its value: the answer was the gateway's own.
 pub const WEIR: &str = "weir";
 
+/// The attribute that says how the cost came about.
+pub const COST_BREAKDOWN: &str = "weir.cost_breakdown";
+
 /// One span: a proxied exchange, answered, refused or failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SpanRecord {
@@ -122,9 +125,14 @@ impl SpanRecord {
     pub(crate) fn remove_texts(&mut self) {
         (self.prompt, self.response) = (None, None);
         (self.parts, self.frame) = (Vec::new(), None);
+        let cost = self.attributes.remove(COST_BREAKDOWN);
         self.attributes = Attributes::default();
         if let Some(broke) = self.prompt_cache.as_mut().and_then(|cache| cache.broke_at.as_mut()) {
             (broke.name, broke.path, broke.says) = (None, String::new(), String::new());
+        }
+        if let Some(cost) = cost {
+            // What was there a moment ago has room.
+            let _room = self.attributes.insert(COST_BREAKDOWN, cost);
         }
         self.security_findings.iter_mut().for_each(remove_quote);
         self.events.iter_mut().for_each(|event| drop(event.data.remove("arguments")));

@@ -191,7 +191,7 @@ on_both_drivers! {
             let gateway = setup.with(&format!("enforcement: {{mode: {enforcement}}}")).start();
             // Whatever the client: one that is told 400 in place of 403 falls back to requests as all others do.
             let handshake = format!("{handshake}User-Agent: codex_exec/0.1\r\n");
-            let answer = ask(&gateway, "GET", "/v1/realtime", "localhost", &handshake, "");
+            let answer = ask(&gateway, "GET", "/v1/other", "localhost", &handshake, "");
             assert_eq!(answer.status, status, "{server}, {enforcement}: {}", answer.text());
             if status == 426 {
                 assert!(answer.text().contains("`server.websocket"), "{}", answer.text());
@@ -199,6 +199,9 @@ on_both_drivers! {
                 let span = gateway.newest_span_of(1);
                 assert_eq!((&span["status_code"], &span["error_type"]), (&json!(426), &json!("permission_denied")));
             }
+            // What is read here is held to enforcement message by message.
+            let read = ask(&gateway, "GET", "/v1/responses", "localhost", &handshake, "");
+            assert_eq!(read.status, if server.ends_with("deny") { 426 } else { 501 }, "{server}, {enforcement}");
         }
     }
 }

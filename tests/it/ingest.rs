@@ -375,3 +375,27 @@ fn without_the_settings_nothing_runs_and_nothing_listens() {
     };
     assert_eq!(others(&by_http), others(&off));
 }
+
+/// `agent.run` is what its sender looks for. How many such names a tenant has is bounded for each tenant, so that one cannot take the
+/// names of another.
+#[test]
+fn a_reported_span_keeps_its_name_and_a_tenant_has_a_thousand() {
+    let gateway = gateway();
+    let named = |id: u64, name: &str| {
+        let mut span = span(&format!("{id:016x}"), &json!({"custom.mark": "kept"}));
+        span["name"] = json!(name);
+        span
+    };
+    taken(&gateway, &json!([named(1, "agent.run"), named(2, " plan the day ")]));
+    assert_eq!(shown(&gateway, "0000000000000001")["operation_name"], "agent.run");
+    assert_eq!(shown(&gateway, "0000000000000002")["operation_name"], "plan the day");
+    let page = gateway.json("/api/v1/spans?operation_name=agent.run");
+    assert_eq!((&page["total"], &page["data"][0]["operation_name"]), (&json!(1), &json!("agent.run")));
+    let many: Vec<Value> = (0..1_100).map(|at| named(1_000 + at, &format!("step {at}"))).collect();
+    for some in many.chunks(100) {
+        taken(&gateway, &json!(some));
+    }
+    assert_eq!(gateway.json("/api/v1/spans?operation_name=agent.run")["total"], 1, "what is known stays");
+    let other = gateway.json("/api/v1/spans?operation_name=(other)");
+    assert_eq!(other["total"], 102, "1,000 names of 1,102");
+}

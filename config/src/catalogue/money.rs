@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::value::{flag, one_of, optional_path, text};
 use super::{Field, Keys, Kind, Literal, Setting, Unfit, set};
 use crate::prices::{Price, per_million};
-use crate::settings::{AgentCaps, Budget, Budgets, ReserveTokens, TokenCap, Tokenizer, Window};
+use crate::settings::{AgentCaps, Budget, Budgets, CapStatus, ReserveTokens, TokenCap, Tokenizer, Window};
 
 /// A price per million tokens.
 const PRICE_USD: Kind = Kind::Float { min: 0.0, max: 1e6 };
@@ -121,7 +121,21 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Output tokens reserved against a budget for a request that does not bound them itself.",
         set!(cost_caps.reserve_completion_tokens, |v: &Value| super::value::int(v).map(ReserveTokens)),
     ),
+    Setting::built(
+        "cost_caps.status",
+        Kind::Int { min: 402, max: 429 },
+        Literal::Int(429),
+        "Status of a request that a cap refuses: 429, or 402 or 422 for clients that try a 429 again. Ours.",
+        set!(cost_caps.status, cap_status),
+    ),
 ];
+
+fn cap_status(value: &Value) -> Result<CapStatus, Unfit> {
+    match value.as_u64() {
+        Some(status @ (402 | 422 | 429)) => u16::try_from(status).map(CapStatus).map_err(|_| Unfit),
+        _ => Err(Unfit),
+    }
+}
 
 fn custom_models(value: &Value) -> Result<HashMap<String, Price>, Unfit> {
     let entries = value.as_object().ok_or(Unfit)?;

@@ -297,8 +297,9 @@ pub(super) static SETTINGS: &[Setting] = &[
         "server.websocket",
         Kind::Choice(&["allow", "deny"]),
         Literal::Null,
-        "allow: tunnel WebSockets, whose frames are neither read nor charged. deny: answer them 426, so that clients \
-         go on by requests, which are recorded. null: allow, and deny while `enforcement` blocks anything.",
+        "allow: pass WebSockets. Those of /responses and /realtime are read, recorded and charged turn by turn; \
+         others are neither read nor charged. deny: answer them 426, so that clients go on by requests. null: \
+         allow, and deny what is not read while `enforcement` blocks anything.",
         set!(websocket, |v: &Value| if v.is_null() { Ok(None) } else { one_of(v, &WEBSOCKET).map(Some) }),
     ),
     Setting::built(

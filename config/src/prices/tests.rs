@@ -29,7 +29,9 @@ fn the_open_map_s_long_requests_and_hour_long_caches_are_read() {
         "input_cost_per_token_above_272k_tokens":7e-06},
         "image":{"output_cost_per_image":0.04},"sample":{"mode":"chat"}}"#;
     let read = parse(text).unwrap();
-    let [(name, price)] = read.as_slice() else { panic!("{read:?}") };
+    // A model that makes pictures is priced by the picture.
+    let [(image, by_image), (name, price)] = read.as_slice() else { panic!("{read:?}") };
+    assert_eq!((&**image, by_image.tokens_unpriced, by_image.media.image), ("image", true, Some(40_000_000_000)));
     assert_eq!(name, "m");
     assert_eq!((price.cache_write, price.cache_write_1h), (Some(3_750_000), Some(6_000_000)));
     let above = price.above.unwrap();
@@ -101,4 +103,20 @@ fn a_row_of_the_list_is_read() {
     assert_eq!((row.input, row.output, row.cache_read, row.cache_write), (1_250_000, 10_000_000, Some(125_000), None));
     assert_eq!(row.above.map(|above| (above.tokens, above.cache_read)), Some((200_000, Some(250_000))));
     assert_eq!(Price::from_columns("1.25\t10\t0.125\t-\t-"), None);
+}
+
+#[test]
+fn tiers_and_what_is_no_text_are_read_from_the_map_and_from_the_list() {
+    let text = r#"{"m":{"input_cost_per_token":1e-06,"output_cost_per_token":4e-06,"input_cost_per_token_flex":5e-07,"output_cost_per_token_flex":2e-06,
+        "input_cost_per_token_priority":2e-06,"output_cost_per_token_priority":8e-06,"cache_read_input_token_cost_priority":2e-07,
+        "input_cost_per_token_above_200k_tokens_priority":4e-06,"input_cost_per_token_batches":5e-07,"output_cost_per_token_batches":2e-06,
+        "input_cost_per_audio_token":1e-05,"search_context_cost_per_query":{"search_context_size_medium":0.01},
+        "cache_creation_input_token_cost_above_12hr":3e-06}}"#;
+    let read = parse(text).unwrap();
+    let [(_, price)] = read.as_slice() else { panic!("{read:?}") };
+    let row = "1\t4\t-\t-\t3\t-\tpriority:2:8:0.2:-:-:200000:4:-:-:-:-\tflex:0.5:2:-:-:-\tbatch:0.5:2:-:-:-\taudio_in:10\tweb_search:10000";
+    assert_eq!(Price::from_columns(row), Some(*price));
+    let by_second = Price::from_columns("-\t-\t-\t-\t-\t-\tsecond:100").unwrap();
+    assert_eq!((by_second.tokens_unpriced, by_second.media.second), (true, Some(100_000_000)));
+    assert_eq!(Price::from_columns("1\t1\t-\t-\t-\t-\tunknown:1"), None);
 }

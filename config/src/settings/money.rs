@@ -46,6 +46,18 @@ pub struct CostCaps {
     pub agents: HashMap<String, AgentCaps>,
     /// `reserve_completion_tokens` (ours): output tokens a request that names no bound is expected to take.
     pub reserve_completion_tokens: ReserveTokens,
+    /// `status` (ours): what a request that a cap refuses is answered with.
+    pub status: CapStatus,
+}
+
+/// A status that says that a cap is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CapStatus(pub u16);
+
+impl Default for CapStatus {
+    fn default() -> Self {
+        Self(429)
+    }
 }
 
 /// Output tokens that are reserved for a request without a bound of its own.

@@ -172,6 +172,7 @@ fn samples() -> Vec<Sample> {
         sample("cost_caps.reserve_completion_tokens", "0", |s| {
             s.cost_caps.reserve_completion_tokens = ReserveTokens(0);
         }),
+        sample("cost_caps.status", "402", |s| s.cost_caps.status = CapStatus(402)),
         sample("enforcement.mode", "block", |s| s.enforcement.mode = EnforcementMode::Block),
         sample("enforcement.analysis_depth", "fast", |s| s.enforcement_analysis_depth = AnalysisDepth::Fast),
         sample("enforcement.min_severity", "Critical", |s| s.enforcement.min_severity = Severity::Critical),

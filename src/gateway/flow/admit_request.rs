@@ -50,13 +50,19 @@ fn judge(core: &Core, exchange: &Exchange) -> Result<Option<u64>, Refusal> {
     refuse_loop(core, head)?;
     target::check_authority(head, core.process.parts.listen)?;
     if head.upgrade_websocket {
-        websocket::check_allowed(settings)?;
+        websocket::check_allowed(settings, head)?;
         websocket::check_handshake(head)?;
     }
     BodyCap::of(settings).check_declared(head.body)?;
     key_within_rate(core, exchange)?;
     within_rate(core, settings, &core.process.rates, exchange.journal.ids.tenant_id)?;
     Ok(hops_left)
+}
+
+/// Whether one more turn of a WebSocket is within the rates of its sender.
+pub(super) fn turn_within_rates(core: &Core, exchange: &Exchange) -> Result<(), Refusal> {
+    key_within_rate(core, exchange)?;
+    within_rate(core, &exchange.journal.settings, &core.process.rates, exchange.journal.ids.tenant_id)
 }
 
 /// Takes one request from the bucket of the sender's key, where it has one: before the tenant's, so that a key that sends too much

@@ -63,6 +63,16 @@ fn hold(core: &Core, enforced: &mut Enforced) -> Result<(), Refusal> {
     }
 }
 
+/// The same for a turn of a WebSocket, whose journal the exchange has at this moment.
+pub(super) fn hold_turn(core: &Core, exchange: &mut Exchange) -> Result<(), Refusal> {
+    let settings = Rc::clone(&exchange.journal.settings);
+    let caps = Caps::of(&settings.cost_caps, exchange);
+    if caps.agents.is_none() && caps.key.is_none() {
+        return Ok(());
+    }
+    reserve(core, &caps, &mut exchange.journal)
+}
+
 /// What holds for one request.
 struct Caps<'a> {
     /// Those of the settings, where they are on.
@@ -70,6 +80,8 @@ struct Caps<'a> {
     /// Those of the sender's key.
     key: Option<(KeyId, Budgets)>,
     reserve_completion_tokens: u32,
+    /// What is refused is answered with.
+    status: u16,
 }
 
 impl<'a> Caps<'a> {
@@ -79,6 +91,7 @@ impl<'a> Caps<'a> {
             agents: caps.enabled.then_some(caps),
             key: key.map(|(key, budgets)| (key, *budgets)),
             reserve_completion_tokens: caps.reserve_completion_tokens.0,
+            status: caps.status.0,
         }
     }
 
@@ -98,7 +111,7 @@ impl<'a> Caps<'a> {
 
     /// The refusal of a request whose cost is expected to be `estimate` nanodollars; `None` where nobody can say.
     fn refuse(&self, ids: &CallIds, exceeded: &Exceeded, estimate: Option<u64>, now_s: i64) -> Refusal {
-        let refusal = over_budget((ids.tenant_id, agent_of(ids)), exceeded, estimate, now_s);
+        let refusal = over_budget(self.status, (ids.tenant_id, agent_of(ids)), exceeded, estimate, now_s);
         match &self.key {
             Some((key, _)) if exceeded.holder == Holder::Key => refusal.with("key_id", key.to_string()),
             _ => refusal,
@@ -112,7 +125,7 @@ fn reserve(core: &Core, caps: &Caps<'_>, journal: &mut Journal) -> Result<(), Re
     let ask = ask(text);
     let token_cap = caps.agents.and_then(|caps| caps.tokens(agent));
     if let Some(excess) = token_cap.as_ref().and_then(|cap| excess_asked(cap, ask)) {
-        return Err(too_many_tokens(agent, &excess));
+        return Err(too_many_tokens(caps.status, agent, &excess));
     }
     let model = match text {
         RequestText::Read(view) => view.model.as_deref(),
@@ -179,13 +192,13 @@ fn estimate_long(text: &str) -> u64 {
     estimate_tokens(sample).saturating_mul(text.len() as u64) / sample.len().max(1) as u64
 }
 
-fn too_many_tokens(agent: &str, excess: &TokenExcess) -> Refusal {
+fn too_many_tokens(status: u16, agent: &str, excess: &TokenExcess) -> Refusal {
     let TokenExcess { cap, limit, tokens } = excess;
     let message = format!(
         "this request of agent `{agent}` takes about {tokens} tokens, more than the {limit} of `cost_caps` \
          `{cap}`; send less, lower its `max_tokens`, or raise the cap"
     );
-    Refusal::new(429, "cost_cap_exceeded", message)
+    Refusal::new(status, "cost_cap_exceeded", message)
         .header("x-should-retry", false)
         .with("scope", "tokens")
         .with("cap", *cap)
@@ -195,7 +208,13 @@ fn too_many_tokens(agent: &str, excess: &TokenExcess) -> Refusal {
         .with("agent_id", agent)
 }
 
-fn over_budget((tenant, agent): (TenantId, &str), exceeded: &Exceeded, estimate: Option<u64>, now_s: i64) -> Refusal {
+fn over_budget(
+    status: u16,
+    (tenant, agent): (TenantId, &str),
+    exceeded: &Exceeded,
+    estimate: Option<u64>,
+    now_s: i64,
+) -> Refusal {
     let window = exceeded.window.as_str();
     let resets_at = Timestamp::from_micros(exceeded.resets_at_s.saturating_mul(MICROS_PER_SECOND));
     let [limit, current, reserved] =
@@ -224,7 +243,7 @@ fn over_budget((tenant, agent): (TenantId, &str), exceeded: &Exceeded, estimate:
              under way), and {cost}; wait until {resets_at}, or raise `{setting}`"
         )
     };
-    let refusal = Refusal::new(429, "cost_cap_exceeded", message);
+    let refusal = Refusal::new(status, "cost_cap_exceeded", message);
     let retry_after = (exceeded.resets_at_s - now_s).max(1);
     let refusal = if never_fits { refusal } else { refusal.header("Retry-After", retry_after) };
     refusal

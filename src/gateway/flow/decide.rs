@@ -25,7 +25,7 @@ pub(super) fn enforce(heard: Heard) -> Result<Enforced, Stopped> {
     exchange.then(decided, |exchange, decision| Enforced { exchange, payload, decision })
 }
 
-fn decide(exchange: &mut Exchange) -> Result<Decision, Refusal> {
+pub(super) fn decide(exchange: &mut Exchange) -> Result<Decision, Refusal> {
     refuse_unseen(exchange)?;
     let rules = &exchange.journal.settings.enforcement;
     let findings = &exchange.journal.inspection.findings;

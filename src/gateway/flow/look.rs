@@ -140,6 +140,19 @@ async fn read(session: &mut Session, exchange: &mut Exchange) -> Result<(Payload
     Ok((Payload::Held { body, chunked, permit }, pending))
 }
 
+/// Reads a message of a WebSocket, and looks for attacks in it where somebody waits for that. What models would say of it is not waited
+/// for: they look at its record.
+pub(super) async fn inspect_turn(core: &Core, exchange: &mut Exchange, body: &Bytes) -> Result<(), Refusal> {
+    let needs = exchange.needs(false);
+    if needs == Needs::Nothing {
+        return Ok(());
+    }
+    match read_and_find(core, exchange, body, needs == Needs::Findings).await? {
+        Some(pending) => conclude(core, exchange, pending.so_far),
+        None => Ok(()),
+    }
+}
+
 /// What looking at a request brings.
 struct Looked {
     view: Box<RequestView>,

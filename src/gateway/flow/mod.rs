@@ -26,7 +26,7 @@
 //! upload    the body, relayed as it arrives
 //! upstream  write to the provider, await the head of its answer, while the client waits
 //! answer_listener  interim responses and the head, from the first byte, also while the request is still being sent
-//! tunnel    both directions of a WebSocket, once the provider has switched
+//! tunnel    both directions of a WebSocket, once the provider has switched; turns: what is said there, judge_turn: whether it may go on
 //! relay     the answer, byte by byte as it comes, with a tap beside it
 //! tapped    the tap itself, and how an answer ends that it stops
 //! unread_answer  what of an answer nobody will read
@@ -52,6 +52,7 @@ mod exchange;
 mod fenced;
 mod forward;
 mod gather;
+mod judge_turn;
 mod lines;
 mod look;
 mod operations;
@@ -68,6 +69,7 @@ mod steer;
 mod tapped;
 mod target;
 mod tunnel;
+mod turns;
 mod unread_answer;
 mod unsent;
 mod upload;

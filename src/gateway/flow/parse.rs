@@ -74,8 +74,10 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
     let (skip, storable) = admission(core, settings, &head);
     let retrieval = inspect::retrieves_response(head.method(), head.path());
     let billable = bills(&head, route.operation) && !retrieval;
+    let results = inspect::fetches_results(head.method(), head.path()).then(|| Box::from(head.path()));
     let (dialect, line) = (route.dialect, head.line());
-    let opening = Opening { ids, source: address, dialect, moments, line, billable, retrieval, skip, storable };
+    let opening =
+        Opening { ids, source: address, dialect, moments, line, billable, retrieval, results, skip, storable };
     let mut journal = Journal::open(core, settings, opening);
     for (name, value) in sender.tags {
         journal.tag(name, value);
@@ -111,7 +113,7 @@ fn shown_path(core: &Core, head: &RequestHead) -> String {
     bounded_text(path.as_bytes(), SHOWN_BYTES_MAX)
 }
 
-fn fresh_w3c_span() -> SpanId {
+pub(super) fn fresh_w3c_span() -> SpanId {
     let (_, low) = Uuid::new_v4().as_u64_pair();
     SpanId::from_w3c(low.max(1).to_be_bytes())
 }
@@ -121,7 +123,7 @@ fn bounded_text(value: &[u8], bytes_max: usize) -> String {
 }
 
 /// Why analysis will not take place at all, if so, and whether the breakers let the record be stored.
-fn admission(core: &Core, settings: &Settings, head: &RequestHead) -> (Option<Skip>, bool) {
+pub(super) fn admission(core: &Core, settings: &Settings, head: &RequestHead) -> (Option<Skip>, bool) {
     let granted = core.process.parts.breakers.grant();
     // What blocks goes on with short texts, which the core looks at by itself: the pool's trouble is none of theirs.
     let goes_on = || {

@@ -152,6 +152,14 @@ fn note_end(exchange: &Exchange, ended: &Body, complete: bool) {
     }
 }
 
+/// The fields in which Bedrock says what an invoked model read and wrote, and what it read from and wrote to a cache.
+const COUNTED: [&str; 4] = [
+    "x-amzn-bedrock-input-token-count",
+    "x-amzn-bedrock-output-token-count",
+    "x-amzn-bedrock-cache-read-input-token-count",
+    "x-amzn-bedrock-cache-write-input-token-count",
+];
+
 /// Notes that the answer has begun.
 fn begin_record(exchange: &mut Exchange, head: &ResponseHead, kind: AnswerKind) {
     let journal = &mut exchange.journal;
@@ -162,7 +170,12 @@ fn begin_record(exchange: &mut Exchange, head: &ResponseHead, kind: AnswerKind) 
     if journal.wants_text() {
         let text_max = usize::try_from(journal.settings.limits.max_response_size_bytes).unwrap_or(usize::MAX);
         let coding = head.get("content-encoding");
-        journal.read_answer(Box::new(AnswerReader::new(kind, coding, text_max)));
+        let mut reader = AnswerReader::new(kind, coding, text_max);
+        if head.get(COUNTED[0]).is_some() {
+            // What Bedrock counts where the model's own answer counts nothing.
+            reader.counted(COUNTED.map(|name| head.get(name)));
+        }
+        journal.read_answer(Box::new(reader));
     }
 }
 

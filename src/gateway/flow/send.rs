@@ -17,6 +17,7 @@ use super::target;
 use super::unsent::Unsent;
 use super::upload::{self, Kept, Relayed, Towards, Upload};
 use super::upstream::{self, Answered, NoAnswer, WaitingClient};
+use super::websocket;
 use crate::client::body::{BodyCap, send_continue};
 use crate::client::session::Session;
 use crate::exchange::Payload;
@@ -220,6 +221,7 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
     let hops = target::hops_left(head).ok().flatten();
     let mut host_written = false;
     let plain = wants_plain(exchange.settings());
+    let no_extensions = websocket::forbids_extensions(exchange.settings(), head);
     for field in head.fields() {
         if field.is("host") {
             writer.relay_with(field, endpoint.authority.as_bytes());
@@ -232,6 +234,8 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
             && field.is("max-forwards")
         {
             writer.relay_with_number(field, hops.saturating_sub(1));
+        } else if no_extensions && field.is("sec-websocket-extensions") {
+            // None is offered.
         } else if plain && field.is("accept-encoding") {
             // Written once, below.
         } else if field.is("traceparent") && trace.is_some() {

@@ -1,23 +1,40 @@
-//! WebSocket: once the provider has agreed to switch, both directions are copied as they come and nobody looks inside.
+//! WebSocket: once the provider has agreed to switch, both directions are copied as they come, and the copy is read.
 //!
-//! Invariant: bytes pass in order and unread; a side that takes nothing holds up the other after one buffer; when one
-//! side ends the other is told at once. The record counts bytes and says that the content was not scanned.
+//! Invariant: bytes pass in order and unchanged; a side that takes nothing holds up the other after one buffer; when one
+//! side ends the other is told at once. A message of the client is held until it is whole only where somebody may say no to it, and
+//! then it goes on as it came or not at all. What is said has records of its own (`turns`); that of the socket counts bytes and says
+//! what was not read.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::os::fd::RawFd;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
+use futures_util::future::{Either, select};
+use weir_config::vocab::Unread;
 
 use super::exchange::Exchange;
+use super::judge_turn::{error_event, judge};
+use super::turns::{Asks, NewTurn, Peek, Speaks, Turns};
 use super::upstream::Answered;
 use crate::client::session::{Next, Session};
-use crate::exchange::Skip;
+use crate::codec::websocket::{Event, Extensions, Frames, MESSAGE_BYTES_MAX, close_frame, text_frame};
+use crate::exchange::{Refusal, Skip};
 use crate::forward::Lease;
 use crate::limits::{READ_BYTES_STREAM, WRITE_STALL_LIMIT};
+use crate::process::Core;
 use crate::rt::{self, Deadline, On, ReadHalf, WriteHalf};
 use crate::settle::journal::Journal;
 use crate::wire::{HeadWriter, ResponseHead};
+
+/// Code of a close that says a message broke a rule of this side (RFC 6455 section 7.4.1).
+const POLICY_VIOLATION: u16 = 1008;
+/// What is held of a message beside its text: heads of its frames, and frames between them.
+const HELD_BEYOND_MESSAGE: usize = 64 * 1024;
 
 /// How long a client may take to close after the provider has.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -30,10 +47,12 @@ pub(super) async fn serve(
     answered: Answered,
 ) -> Next {
     let Answered { head, rest, .. } = answered;
+    let is_unread = Speaks::of(&exchange.head).is_none()
+        || Extensions::read(head.get_all("sec-websocket-extensions")) == Extensions::Unknown;
     let journal = &mut exchange.journal;
     journal.answered(head.status);
     journal.tunnelled();
-    switch_head(session, &head, journal);
+    switch_head(session, &head, journal, is_unread);
     let out = session.written();
     if session.send(out).await.is_err() {
         journal.cut_off(session.connection_caller.is_over());
@@ -41,27 +60,48 @@ pub(super) async fn serve(
     }
     let early = std::mem::take(&mut session.buf);
     let Some(upstream) = lease.conn() else { return Next::Close };
+    let core = Rc::clone(&session.core);
+    let reading = reading(&core, &exchange, &head);
+    if reading.is_none() {
+        exchange.journal.passes_unread(Unread::WebSocket);
+    }
+    let (from_client_frames, from_server_frames, said) =
+        reading.map_or((None, None, None), |(client, server, said)| (Some(client), Some(server), Some(said)));
     let tunnel = Tunnel {
         idle: Deadline::new(),
-        idle_limit: Duration::from_millis(journal.settings.limits.stream_idle_timeout_ms),
+        idle_limit: Duration::from_millis(exchange.journal.settings.limits.stream_idle_timeout_ms),
         client: session.conn.fd(),
         upstream: upstream.tcp().fd(),
         ended: Cell::new(None),
         sent: Cell::new(0),
         received: Cell::new(0),
+        said: RefCell::new(said),
+        from_server: RefCell::new(from_server_frames),
+        unread: Cell::new(0),
+        injected: RefCell::new(Vec::new()),
+        waker: Cell::new(None),
+        closes: Cell::new(false),
     };
     let (mut ours, mut theirs) = (session.conn.duplex(), upstream.duplex());
-    match (ours.split(), theirs.split()) {
+    let mut open_for = Duration::ZERO;
+    let split = match (ours.split(), theirs.split()) {
         (Ok((from_client, to_client)), Ok((from_provider, to_provider))) => {
             tunnel.touch();
-            let sending = tunnel.pump(End::Client, from_client, to_provider, early);
-            let receiving = tunnel.pump(End::Provider, from_provider, to_client, rest);
+            let mut listener = from_client_frames.map(|frames| Listener::new(&core, &mut exchange, frames));
+            let sending = tunnel.pump(End::Client, from_client, to_provider, early, listener.as_mut());
+            let receiving = tunnel.pump(End::Provider, from_provider, to_client, rest, None);
             let open = Instant::now();
             futures_util::join!(sending, receiving);
-            // As long as it stands, both sides are waited for.
-            journal.moments.awaiting_upstream += open.elapsed();
+            open_for = open.elapsed();
+            true
         }
-        _ => journal.failed("internal_error", "no descriptor was left for the two directions of a tunnel"),
+        _ => false,
+    };
+    let journal = &mut exchange.journal;
+    // As long as it stands, both sides are waited for.
+    journal.moments.awaiting_upstream += open_for;
+    if !split {
+        journal.failed("internal_error", "no descriptor was left for the two directions of a tunnel");
     }
     tunnel.settle(journal);
     if session.connection_caller.is_over() {
@@ -70,8 +110,15 @@ pub(super) async fn serve(
     Next::Close
 }
 
+/// What reads the two directions, where somebody here can; `None` for what nobody reads.
+fn reading(core: &Rc<Core>, exchange: &Exchange, head: &ResponseHead) -> Option<(Frames, Frames, Turns)> {
+    let speaks = Speaks::of(&exchange.head).filter(|_| exchange.journal.wants_text())?;
+    let (client, server) = Extensions::read(head.get_all("sec-websocket-extensions")).readers()?;
+    Some((client, server, Turns::new(speaks, NewTurn::of(core, exchange))))
+}
+
 /// The head the client sees: the provider's fields, and the switch itself, which is of this hop.
-fn switch_head(session: &mut Session, head: &ResponseHead, journal: &Journal) {
+fn switch_head(session: &mut Session, head: &ResponseHead, journal: &Journal, is_unread: bool) {
     let trace_id = journal.trace_id().to_string();
     let mut writer = HeadWriter::new(session.room(head.wire_bytes() + 256));
     writer.status_line(head.status, head.reason());
@@ -83,7 +130,9 @@ fn switch_head(session: &mut Session, head: &ResponseHead, journal: &Journal) {
     writer.field("Upgrade", b"websocket");
     writer.field("Connection", b"Upgrade");
     writer.field("X-Service-Trace-Id", trace_id.as_bytes());
-    writer.field("X-Service-Analysis", Skip::WebSocket.header().as_bytes());
+    if is_unread {
+        writer.field("X-Service-Analysis", Skip::WebSocket.header().as_bytes());
+    }
     writer.end();
 }
 
@@ -96,6 +145,8 @@ enum End {
     Idle,
     /// One side took nothing for too long.
     Stalled,
+    /// We have, as a message could not go on.
+    Refused,
 }
 
 struct Tunnel {
@@ -106,6 +157,169 @@ struct Tunnel {
     ended: Cell<Option<End>>,
     sent: Cell<u64>,
     received: Cell<u64>,
+    /// What has been said, where somebody reads it.
+    said: RefCell<Option<Turns>>,
+    /// Reads the server's frames.
+    from_server: RefCell<Option<Frames>>,
+    /// Messages that passed unread.
+    unread: Cell<u64>,
+    /// Frames of our own for the client.
+    injected: RefCell<Vec<u8>>,
+    /// Wakes the direction that writes them.
+    waker: Cell<Option<Waker>>,
+    /// Behind them the socket is closed.
+    closes: Cell<bool>,
+}
+
+/// Reads the client's messages, and holds those back that may be refused.
+struct Listener<'e> {
+    core: Rc<Core>,
+    exchange: &'e mut Exchange,
+    frames: Frames,
+    /// Whether messages wait here until somebody has looked at them.
+    holds: bool,
+    /// What cannot be read is refused.
+    blocks: bool,
+    /// Frames of a message that has not ended, or bytes of one frame.
+    held: BytesMut,
+    /// Where in that the last frame begins.
+    frame_at: usize,
+    /// The bytes are no frames.
+    lost: bool,
+}
+
+impl<'e> Listener<'e> {
+    fn new(core: &Rc<Core>, exchange: &'e mut Exchange, frames: Frames) -> Self {
+        let settings = Rc::clone(&exchange.journal.settings);
+        let has_budget = settings.cost_caps.enabled
+            || exchange.allowed.as_ref().is_some_and(|allowed| allowed.key_budgets().is_some());
+        let blocks = settings.enforcement.can_block() || exchange.redacts();
+        let holds = blocks || has_budget || settings.rate_limiting.enabled || exchange.allowed.is_some();
+        let core = Rc::clone(core);
+        Self { core, exchange, frames, holds, blocks, held: BytesMut::new(), frame_at: 0, lost: false }
+    }
+
+    /// Reads what has come, and gives what may go on; `Err` where the socket ends.
+    async fn take(&mut self, tunnel: &Tunnel, data: Bytes) -> Result<Bytes, ()> {
+        if self.lost {
+            return Ok(data);
+        }
+        let mut out = BytesMut::new();
+        let mut rest = &data[..];
+        while !rest.is_empty() {
+            let before = rest;
+            let event = self.frames.next(&mut rest);
+            if self.holds {
+                self.held.extend_from_slice(before.get(..before.len() - rest.len()).unwrap_or_default());
+            }
+            match event {
+                Ok(None) if self.held.len() > MESSAGE_BYTES_MAX + HELD_BEYOND_MESSAGE => {
+                    self.unread(tunnel, "a message is longer than is read", &mut out)?;
+                }
+                Ok(None) => {}
+                Ok(Some(Event::Piece)) => self.frame_at = self.held.len(),
+                // Frames between the pieces of a message go on by themselves.
+                Ok(Some(Event::Control)) => {
+                    out.extend_from_slice(&self.held.split_off(self.frame_at.min(self.held.len())));
+                }
+                Ok(Some(Event::Text { compressed })) => self.message(tunnel, compressed, &mut out).await?,
+                Ok(Some(Event::Binary | Event::Unread)) => {
+                    self.unread(tunnel, "a message is no text, or longer than is read", &mut out)?;
+                }
+                Err(_) => {
+                    self.lost = true;
+                    let held = rest;
+                    if self.holds {
+                        self.held.extend_from_slice(held);
+                    }
+                    self.unread(tunnel, "what the client sends are no frames", &mut out)?;
+                    break;
+                }
+            }
+        }
+        Ok(if self.holds { out.freeze() } else { data })
+    }
+
+    /// Something cannot be read: it goes on and is counted, or ends the socket.
+    fn unread(&mut self, tunnel: &Tunnel, what: &str, out: &mut BytesMut) -> Result<(), ()> {
+        tunnel.unread.set(tunnel.unread.get() + 1);
+        self.frame_at = 0;
+        if self.blocks {
+            self.exchange.journal.failed("unreadable_message", what);
+            tunnel.close(POLICY_VIOLATION, what);
+            return Err(());
+        }
+        out.extend_from_slice(&self.held.split());
+        Ok(())
+    }
+
+    /// A message is whole.
+    async fn message(&mut self, tunnel: &Tunnel, compressed: bool, out: &mut BytesMut) -> Result<(), ()> {
+        self.frame_at = 0;
+        let message = Bytes::copy_from_slice(self.frames.message());
+        let Some(peek) = Peek::at(&message) else { return self.unread(tunnel, "a message is no JSON object", out) };
+        if peek.is_sound() {
+            self.exchange.journal.passes_unread(Unread::BinaryPart);
+        }
+        let (asks, journal, speaks) = {
+            let said = tunnel.said.borrow();
+            let Some(turns) = said.as_ref() else { return Ok(()) };
+            let asks = turns.asks(&message, &peek);
+            let journal = match &asks {
+                Asks::Turn { body, billable, .. } => Some(turns.journal(body.clone(), *billable)),
+                Asks::Says(body) if self.holds => Some(turns.journal(body.clone(), false)),
+                _ => None,
+            };
+            (asks, journal, turns.speaks())
+        };
+        let mut journal = journal;
+        if self.holds
+            && let Some(of_turn) = journal.take()
+        {
+            let (mut of_turn, judged) = judge(&self.core, self.exchange, of_turn, &asks).await;
+            if let Err(refusal) = judged {
+                return self.refuse(tunnel, &peek, &refusal, of_turn, (speaks, compressed));
+            }
+            if let Asks::Says(_) = asks {
+                // It is recorded with its turn.
+                of_turn.forget();
+            } else {
+                journal = Some(of_turn);
+            }
+        }
+        out.extend_from_slice(&self.held.split());
+        if let Some(turns) = tunnel.said.borrow_mut().as_mut() {
+            match (asks, journal) {
+                (Asks::Says(_), _) => turns.said(&peek),
+                (Asks::Turn { answered: true, .. }, Some(journal)) => turns.begin(peek.lane, journal),
+                // Recorded by itself.
+                (Asks::Turn { .. }, Some(mut journal)) => journal.answered(200),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(
+        &mut self,
+        tunnel: &Tunnel,
+        peek: &Peek<'_>,
+        refusal: &Refusal,
+        mut journal: Box<Journal>,
+        (speaks, compressed): (Speaks, bool),
+    ) -> Result<(), ()> {
+        let event = error_event(speaks, peek, refusal, &journal);
+        journal.refused(refusal, event.len() as u64);
+        drop(journal);
+        self.held.clear();
+        tunnel.inject(&text_frame(&event));
+        if compressed {
+            // What comes behind it is compressed with what it said, which the provider does not have.
+            tunnel.close(POLICY_VIOLATION, "a message was refused");
+            return Err(());
+        }
+        Ok(())
+    }
 }
 
 impl Tunnel {
@@ -116,26 +330,107 @@ impl Tunnel {
         }
     }
 
+    /// A frame of our own goes to the client, as soon as none of the server's is on its way.
+    fn inject(&self, frame: &[u8]) {
+        self.injected.borrow_mut().extend_from_slice(frame);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// We close the socket.
+    fn close(&self, code: u16, reason: &str) {
+        self.closes.set(true);
+        self.inject(&close_frame(code, reason));
+    }
+
+    /// Waits for a frame of our own that may be written now.
+    async fn injection(&self) -> Bytes {
+        poll_fn(|context| {
+            let between = self.from_server.borrow().as_ref().is_none_or(Frames::is_between_frames);
+            let mut injected = self.injected.borrow_mut();
+            if injected.is_empty() || !between {
+                self.waker.set(Some(context.waker().clone()));
+                return Poll::Pending;
+            }
+            Poll::Ready(Bytes::from(std::mem::take(&mut *injected)))
+        })
+        .await
+    }
+
+    /// Reads what the server has sent.
+    fn answered(&self, data: &[u8]) {
+        let mut frames = self.from_server.borrow_mut();
+        let Some(reader) = frames.as_mut() else { return };
+        let mut rest = data;
+        while !rest.is_empty() {
+            match reader.next(&mut rest) {
+                Ok(None | Some(Event::Piece | Event::Control)) => {}
+                Ok(Some(Event::Text { .. })) => {
+                    if let Some(turns) = self.said.borrow_mut().as_mut() {
+                        turns.answered(reader.message());
+                    }
+                }
+                Ok(Some(Event::Binary | Event::Unread)) => self.unread.set(self.unread.get() + 1),
+                Err(_) => {
+                    self.unread.set(self.unread.get() + 1);
+                    *frames = None;
+                    return;
+                }
+            }
+        }
+    }
+
     /// Copies from one side, `source`, to the other until one of them ends.
-    async fn pump(&self, source: End, mut from: ReadHalf<'_, '_>, mut to: WriteHalf<'_, '_>, mut buf: BytesMut) {
+    async fn pump(
+        &self,
+        source: End,
+        mut from: ReadHalf<'_, '_>,
+        mut to: WriteHalf<'_, '_>,
+        mut buf: BytesMut,
+        mut listener: Option<&mut Listener<'_>>,
+    ) {
         let stall = Deadline::new();
         let count = if source == End::Client { &self.sent } else { &self.received };
-        let end = loop {
+        let end = 'copy: loop {
             if buf.has_remaining() {
-                let data = buf.split().freeze();
+                let mut data = buf.split().freeze();
                 count.set(count.get() + data.len() as u64);
-                stall.arm(WRITE_STALL_LIMIT, On::Stop(to.fd()));
-                let written = to.write_all(data).await;
-                if stall.disarm() {
-                    break End::Stalled;
+                if let Some(listener) = &mut listener {
+                    match listener.take(self, data).await {
+                        Ok(passed) => data = passed,
+                        Err(()) => break End::Refused,
+                    }
+                } else if source == End::Provider {
+                    self.answered(&data);
                 }
-                if written.is_err() {
-                    break if source == End::Client { End::Provider } else { End::Client };
+                if let Some(end) = self.write(source, &mut to, data, &stall).await {
+                    break end;
                 }
                 self.touch();
             }
             buf.reserve(READ_BYTES_STREAM);
-            let (got, filled) = from.read(buf).await;
+            let mut read = pin!(from.read(buf));
+            let (got, filled) = loop {
+                if source == End::Client {
+                    break read.await;
+                }
+                // A read under way is never dropped: it goes on behind what is written meanwhile.
+                match select(read.as_mut(), pin!(self.injection())).await {
+                    Either::Left((read, _)) => break read,
+                    Either::Right((frame, _)) => {
+                        let failed = self.write(source, &mut to, frame, &stall).await;
+                        if self.closes.get() || failed.is_some() {
+                            to.finish().await;
+                            self.ended.set(self.ended.get().or(Some(End::Refused)));
+                            rt::stop(self.upstream);
+                            // The read ends by itself now.
+                            let _ended = read.as_mut().await;
+                            break 'copy End::Refused;
+                        }
+                    }
+                }
+            };
             buf = filled;
             if !matches!(got, Ok(count) if count > 0) {
                 break if self.idle.fired() { End::Idle } else { source };
@@ -150,11 +445,26 @@ impl Tunnel {
                     self.idle.arm(FAREWELL, On::Stop(self.client));
                 }
             }
+            // The other direction says why, and ends.
+            (End::Client, End::Refused) => {}
             _ => {
                 rt::stop(self.upstream);
                 rt::stop(self.client);
             }
         }
+    }
+
+    /// Writes to one side; what ends the tunnel, if that does.
+    async fn write(&self, source: End, to: &mut WriteHalf<'_, '_>, data: Bytes, stall: &Deadline) -> Option<End> {
+        if data.is_empty() {
+            return None;
+        }
+        stall.arm(WRITE_STALL_LIMIT, On::Stop(to.fd()));
+        let written = to.write_all(data).await;
+        if stall.disarm() {
+            return Some(End::Stalled);
+        }
+        written.is_err().then_some(if source == End::Client { End::Provider } else { End::Client })
     }
 
     /// Writes down what became of it.
@@ -168,7 +478,15 @@ impl Tunnel {
                 ("nothing passed in either direction within `stream_idle_timeout_ms`", Some("idle_timeout"))
             }
             Some(End::Stalled) => ("one side took no bytes for too long", Some("idle_timeout")),
+            Some(End::Refused) => ("the gateway closed, as a message could not go on", None),
         };
+        if self.unread.get() > 0 {
+            journal.passes_unread(Unread::WebSocket);
+            journal.tag("websocket_messages_unread", self.unread.get().to_string());
+        }
+        if let Some(turns) = self.said.borrow_mut().as_mut() {
+            turns.end(by);
+        }
         journal.sent(self.received.get());
         journal.event("tunnel_ended", by);
         if let Some(error_type) = failure {

@@ -3,20 +3,27 @@
 use weir_config::Settings;
 use weir_config::settings::WebSocket;
 
+use super::turns::Speaks;
 use crate::exchange::Refusal;
 use crate::wire::{RequestHead, ResponseHead};
 
-/// Refuses a WebSocket where the settings do: its frames are neither read nor charged.
-pub(super) fn check_allowed(settings: &Settings) -> Result<(), Refusal> {
+/// Refuses a WebSocket where the settings do. Where requests may be blocked, only those pass that are read here.
+pub(super) fn check_allowed(settings: &Settings, head: &RequestHead) -> Result<(), Refusal> {
     let message = match settings.websocket {
         Some(WebSocket::Deny) => "WebSockets are switched off by `server.websocket: deny`",
-        None if settings.enforcement.can_block() => {
-            "`enforcement` blocks requests, and what passes in a WebSocket is not read; set `server.websocket: allow` to let \
+        None if settings.enforcement.can_block() && Speaks::of(head).is_none() => {
+            "`enforcement` blocks requests, and what passes in a WebSocket of this path is not read; set `server.websocket: allow` to let \
              it pass unread"
         }
         Some(WebSocket::Allow) | None => return Ok(()),
     };
     Err(unavailable(message))
+}
+
+/// Whether extensions are kept from being agreed on: a compressed message cannot be held back without spoiling those behind it, which
+/// are compressed with what it said.
+pub(super) fn forbids_extensions(settings: &Settings, head: &RequestHead) -> bool {
+    head.upgrade_websocket && settings.enforcement.can_block() && Speaks::of(head).is_some()
 }
 
 /// "Speak HTTP instead": clients that have both go on by requests, which are read and recorded, and do not give up as they do at 403.

@@ -8,7 +8,7 @@
 //! Bounded: at [`WAITING_MAX`] answers, or after [`WAITING_LIMIT`], the oldest gives way and its reservation settles with
 //! the estimate. One short lock, taken by such calls alone. Nothing survives the process: docs/decisions.md says why.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -98,6 +98,34 @@ impl<T> Background<T> {
             inner.early.push_back((key, told));
         }
         None
+    }
+}
+
+/// Results of batches that are remembered as charged.
+const CHARGED_MAX: usize = 16_384;
+
+/// What has been charged already: bounded, the oldest is forgotten first.
+#[derive(Default)]
+pub(crate) struct Charged {
+    inner: Mutex<(HashSet<Key>, VecDeque<Key>)>,
+}
+
+impl Charged {
+    /// Whether this is the first time.
+    pub(crate) fn is_first(&self, tenant: TenantId, path: &str) -> bool {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, order) = &mut *inner;
+        let key = (tenant, Box::from(path));
+        if !known.insert(key.clone()) {
+            return false;
+        }
+        order.push_back(key);
+        if order.len() > CHARGED_MAX
+            && let Some(oldest) = order.pop_front()
+        {
+            known.remove(&oldest);
+        }
+        true
     }
 }
 

@@ -14,6 +14,8 @@ pub(crate) struct Bill {
     pub(crate) usage: Usage,
     /// The model asked for was read where others may read another one: it sets no price.
     pub(crate) doubts_model: bool,
+    /// What each call of a batch used, and by which model.
+    pub(crate) batch: Vec<(Option<String>, Usage)>,
     /// The model that answered.
     pub(crate) model: Option<String>,
     /// Whether the answer was seen to its end.
@@ -28,6 +30,8 @@ pub(crate) struct Bill {
     pub(crate) priced_as: Option<Provider>,
     /// Tokens of the prompt that were given as numbers, beside its text.
     pub(crate) prompt_token_ids: u64,
+    /// Characters that are to be spoken.
+    pub(crate) spoken_characters: u64,
     /// Bytes of the answer's text that nobody has seen, about.
     pub(crate) unseen_bytes: u64,
     /// Some of the answer was not read.

@@ -14,7 +14,7 @@ use weir_config::vocab::{TenantId, TraceId};
 use weir_inference::{Analyser, Plan, PoolHandle, Scratch};
 use weir_storage::SpanSink;
 
-use super::background::Background;
+use super::background::{Background, Charged};
 use super::bill::Bill;
 use super::objects::MadeObjects;
 use super::outside::OutsideVerdict;
@@ -128,6 +128,8 @@ pub struct Process {
     pub bodies: Budget,
     /// Answers whose end a later request fetches.
     pub(crate) background: Background<Bill>,
+    /// Results of batches that have been charged.
+    pub(crate) results: Charged,
     /// What was found in earlier calls, for `enforcement.scope`.
     pub earlier: Earlier,
     /// What users said last in conversations that the provider keeps.
@@ -177,6 +179,7 @@ impl Process {
             key_rates: RateTable::new(),
             own_key_rates: RateTable::new(),
             background: Background::new(),
+            results: Charged::default(),
             earlier: Earlier::default(),
             turns: Turns::default(),
             prompts,

@@ -11,7 +11,7 @@ use weir_config::vocab::{Dialect, Finding, Provider, Timestamp, Unread, UnreadSe
 use weir_inference::{Analyser, Call, Plan, Ran, Scratch};
 use weir_storage::record::{SpanEvent, SpanRecord};
 
-use super::charge::{Counter, charge};
+use super::charge::{Counter, RPC_METHOD, charge};
 use super::inspection::{self, CallsSeen, How, Inspection, LeftOut, Rest, Texts, survive};
 use super::leak;
 use super::prompt_cache;
@@ -19,7 +19,7 @@ use super::prompt_order;
 use super::provenance;
 use super::seam;
 use super::text::{self, RequestText};
-use crate::inspect::RequestView;
+use crate::inspect::{RequestView, RpcCall, TextPart};
 use crate::money::Prices;
 use crate::observe::{Answer, AnswerReader};
 use crate::process::Process;
@@ -344,6 +344,12 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
     let doubts_model = span.model.is_none() && view.as_deref().is_some_and(in_body);
     // What was said before is with the provider: the body says only what comes now.
     let goes_on = view.as_ref().is_some_and(|view| view.previous_answer.is_some() || view.conversation.is_some());
+    // What is spoken of a request for speech is its input, and nothing else of it.
+    let is_spoken = |part: &&TextPart| part.location.to_string() == "request.input";
+    let spoken_characters = view.as_deref().filter(|_| span.operation_name == "speech").map_or(0, |view| {
+        let spoken = view.parts.iter().filter(is_spoken).filter_map(|part| view.text.get(part.range.clone()));
+        spoken.map(|text| text.chars().count() as u64).sum()
+    });
     if let Some(view) = view {
         take_request(&mut span, *view);
     }
@@ -351,6 +357,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
     bill.doubts_model = doubts_model;
     bill.priced_as = priced_as;
     bill.prompt_token_ids = token_ids;
+    bill.spoken_characters = spoken_characters;
     bill.see_unread(unread_answer, answer_wire_bytes, span.streaming);
     let prices = priced.then_some(&*process.parts.prices);
     let cost_nano_usd = charge(&mut span, &bill, prices, Counter::Estimate);
@@ -453,11 +460,28 @@ fn take_request(span: &mut SpanRecord, mut view: RequestView) {
         span.session_id = view.session_id.take();
     }
     span.frame = view.frame.take();
+    if let Some(rpc) = view.rpc.take() {
+        take_rpc(span, *rpc);
+    }
     let (mut text, mut parts) = view.into_record();
     prompt_order::instructions_first(&mut text, &mut parts, span.frame.as_deref_mut());
     span.parts = parts;
     if !text.is_empty() {
         span.prompt = Some(text);
+    }
+}
+
+/// What a request by JSON-RPC asks for: its method, and the tools it calls.
+fn take_rpc(span: &mut SpanRecord, rpc: RpcCall) {
+    // An answer to a server's own request has none.
+    span.tags.insert(Cow::Borrowed(RPC_METHOD), rpc.method.unwrap_or_else(|| "response".to_owned()));
+    for call in rpc.calls {
+        span.events.push(SpanEvent {
+            timestamp: Timestamp::now(),
+            event_type: Cow::Borrowed("tool_call"),
+            description: format!("the application called tool `{}`", call.name),
+            data: BTreeMap::from([("arguments".to_owned(), call.arguments)]),
+        });
     }
 }
 
@@ -477,6 +501,7 @@ fn take_answer(span: &mut SpanRecord, mut answer: Answer) -> Bill {
     }
     let mut bill = Bill {
         usage: answer.usage.unwrap_or_default(),
+        batch: answer.batch,
         model: answer.model,
         complete: answer.complete,
         response_id: of_a_later_report,

@@ -326,6 +326,33 @@ impl Subject for Texts<'_> {
 
     /// The agent that runs the tools may not report having done so; the calls are seen here in any case.
     fn calls(&self) -> Vec<RequestedCall<'_>> {
+        let mut all = self.sent_calls();
+        all.extend(self.answered_calls());
+        all
+    }
+
+    fn context(&self) -> Option<Box<str>> {
+        self.context.map(text::context)
+    }
+}
+
+impl Texts<'_> {
+    /// Tool calls that the request itself makes: they are sent to the tool.
+    fn sent_calls(&self) -> Vec<RequestedCall<'_>> {
+        let Some(rpc) = self.request.and_then(|view| view.rpc.as_deref()) else { return Vec::new() };
+        let sent = rpc.calls.iter().map(|call| {
+            let at = call.at.map(|at| format!("[{at}]")).unwrap_or_default();
+            RequestedCall {
+                name: &call.name,
+                arguments: &call.arguments,
+                writes: false,
+                place: Place::new(format!("request{at}.params.arguments"), None, false),
+            }
+        });
+        sent.collect()
+    }
+
+    fn answered_calls(&self) -> Vec<RequestedCall<'_>> {
         let Some(answer) = self.answer.filter(|answer| !answer.tool_calls.is_empty()) else { return Vec::new() };
         let is_call = |(_, part): &(usize, &AnswerPart)| part.kind == PartKind::ToolCall;
         let arguments = answer.parts.iter().enumerate().filter(is_call);
@@ -346,12 +373,6 @@ impl Subject for Texts<'_> {
             .collect()
     }
 
-    fn context(&self) -> Option<Box<str>> {
-        self.context.map(text::context)
-    }
-}
-
-impl Texts<'_> {
     fn request_parts(&self) -> usize {
         self.request.map_or(0, |view| view.parts.len())
     }

@@ -49,6 +49,8 @@ pub(crate) struct Opening {
     pub(crate) billable: bool,
     /// The request fetches an answer that another one began.
     pub(crate) retrieval: bool,
+    /// The path of the results of a batch, where those may be what it fetches.
+    pub(crate) results: Option<Box<str>>,
     /// Why analysis will not take place, if so.
     pub(crate) skip: Option<Skip>,
     /// Whether the breakers let the record be stored.
@@ -95,6 +97,7 @@ pub(crate) struct Journal {
     permit: Option<Permit>,
     billable: bool,
     retrieval: bool,
+    results: Option<Box<str>>,
     reservation: Option<Box<Reservation>>,
     token_cap: Option<TokenCap>,
     /// Whoever sends it may not say for which agent: its key is limited, and rules that allow more to some agents are none for it.
@@ -103,6 +106,8 @@ pub(crate) struct Journal {
     pub(crate) maker: Option<Box<Maker>>,
     status: Option<u16>,
     source: IpAddr,
+    /// It ends without a record.
+    forgotten: bool,
     /// For the log.
     log_entry: LogEntry,
 }
@@ -110,7 +115,7 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens the journal.
     pub(crate) fn open(core: &Rc<Core>, settings: &Rc<InEffect>, opening: Opening) -> Self {
-        let Opening { ids, source, dialect, moments, line, billable, retrieval, skip, storable } = opening;
+        let Opening { ids, source, dialect, moments, line, billable, retrieval, results, skip, storable } = opening;
         let store = settings.enable_trace_storage && storable;
         if !storable && settings.enable_trace_storage {
             core.meter.dropped("storage", "circuit_breaker_open");
@@ -146,12 +151,14 @@ impl Journal {
             permit: None,
             billable,
             retrieval,
+            results,
             reservation: None,
             token_cap: None,
             doubts_agent: false,
             maker: None,
             status: None,
             source,
+            forgotten: false,
             log_entry: entry,
         }
     }
@@ -224,9 +231,23 @@ impl Journal {
         self.log_entry.bytes = bytes;
     }
 
-    /// The connection has become a tunnel: what passes is neither read nor scored.
+    /// From which address the request came.
+    pub(crate) const fn source(&self) -> IpAddr {
+        self.source
+    }
+
+    /// Takes the record back: what it is of has a record elsewhere.
+    pub(crate) fn forget(&mut self) {
+        self.forgotten = true;
+    }
+
+    /// Something passes that nobody reads.
+    pub(crate) const fn passes_unread(&mut self, what: Unread) {
+        self.unread.insert(what);
+    }
+
+    /// The connection has become a tunnel. What is read of it has records of its own.
     pub(crate) fn tunnelled(&mut self) {
-        self.unread.insert(Unread::WebSocket);
         self.streams();
         if self.inspection.analysis == Analysis::Due {
             self.inspection.analysis = Analysis::Skipped(Skip::WebSocket);
@@ -386,12 +407,14 @@ impl Journal {
             source: self.settings.action_router.enabled.then_some(self.source),
             access,
             retrieval: self.retrieval,
+            results: self.results.take(),
             reported: matches!(
                 self.inspection.analysis,
                 Analysis::Skipped(Skip::Timeout | Skip::QueueFull | Skip::Error)
             ),
         };
-        let priced = self.billable && (self.settings.cost_estimation.enabled || publish.reservation.is_some());
+        let priced = (self.billable || publish.results.is_some())
+            && (self.settings.cost_estimation.enabled || publish.reservation.is_some());
         let finish = self.finish(span, answer_wire_bytes, priced);
         let how = How {
             limit: Duration::from_millis(self.settings.limits.security_analysis_timeout_ms),
@@ -489,6 +512,9 @@ fn undecided(span: &mut SpanRecord, skip: Skip) {
 
 impl Drop for Journal {
     fn drop(&mut self) {
+        if self.forgotten && !std::thread::panicking() {
+            return;
+        }
         self.settle();
     }
 }

@@ -9,10 +9,10 @@ use weir_config::prices::Price;
 use weir_config::settings::TokenCap;
 use weir_config::vocab::{Finding, Severity, Unread, score};
 use weir_inference::Ran;
-use weir_storage::record::SpanRecord;
+use weir_storage::record::{COST_BREAKDOWN, SpanRecord};
 use weir_storage::{Dropped, Taken};
 
-use super::charge::{Counter, UNPRICED, charge, is_answered, uncharge};
+use super::charge::{Counter, UNPRICED, UNPRICED_UNITS, charge, is_answered, uncharge};
 use super::complete::{Finished, Outcome};
 use super::masking::{Masking, Means};
 use super::prompt_cache;
@@ -46,6 +46,8 @@ pub(crate) struct Publish {
     pub(crate) access: Option<Box<Ended>>,
     /// The request fetches an answer that another one began: what it used is that one's.
     pub(crate) retrieval: bool,
+    /// See [`super::journal::Opening::results`].
+    pub(crate) results: Option<Box<str>>,
     /// The breaker has been told of this exchange before it was forwarded: it fails once.
     pub(crate) reported: bool,
 }
@@ -71,6 +73,9 @@ impl Publish {
     ) {
         if finished.bill.pending || self.retrieval {
             self.charge_elsewhere(process, &mut finished);
+        }
+        if let Some(path) = self.results.take() {
+            charge_results(process, &mut finished, &path);
         }
         self.report(process, meter, &finished);
         if finished.span.status_code.is_some_and(|status| (200..300).contains(&status)) {
@@ -116,6 +121,8 @@ impl Publish {
         if !self.show_cost {
             span.estimated_cost_usd = None;
             span.tags.remove(UNPRICED);
+            span.tags.remove(UNPRICED_UNITS);
+            span.attributes.remove(COST_BREAKDOWN);
         }
     }
 
@@ -201,6 +208,18 @@ impl Publish {
             finished.bill = bill;
         } else if pending {
             finished.span.tags.insert(Cow::Borrowed("background"), "pending".to_owned());
+        }
+    }
+}
+
+/// The calls of a batch are charged by the first fetch of its results, and not by those that follow; other files are no calls.
+fn charge_results(process: &Process, finished: &mut Finished, path: &str) {
+    let is_batch = !finished.bill.batch.is_empty() && is_answered(&finished.span);
+    if !is_batch || !process.results.is_first(finished.span.tenant_id, path) {
+        finished.cost_nano_usd = None;
+        uncharge(&mut finished.span);
+        if is_batch {
+            finished.span.tags.insert(Cow::Borrowed("batch"), "charged_before".to_owned());
         }
     }
 }

@@ -5,6 +5,7 @@
 //! make a large text. Must not know: JSON, providers, what the text is for.
 
 pub mod amazon;
+pub mod websocket;
 
 use std::io::{self, Write};
 

@@ -128,6 +128,7 @@ impl Gather {
             zones: None,
             replaced: Vec::new(),
             frame: None,
+            rpc: None,
             places: Places::of(expected_parts(expected)),
             labels: Labels::default(),
         });
@@ -165,6 +166,13 @@ impl Gather {
         } else {
             self.view.too_many_references = true;
         }
+    }
+
+    /// Takes what a JSON-RPC message asks for; `at` is its position in a batch.
+    pub(super) fn rpc(&mut self, method: Option<Cow<'_, str>>, call: Option<(Cow<'_, str>, &str)>, at: Option<u32>) {
+        let room = self.text_max;
+        let known = self.view.rpc.get_or_insert_default();
+        known.take(method, call, at, room);
     }
 
     /// Number of parts so far.

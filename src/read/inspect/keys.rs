@@ -61,6 +61,7 @@ keys! {
     Effort "effort" b"effort";
     EncodingFormat "encoding_format" b"encodingformat";
     Fallbacks "fallbacks" b"fallbacks";
+    EventId "event_id" b"eventid";
     File "file" b"file";
     FileData "file_data" b"filedata";
     FileId "file_id" b"fileid";
@@ -91,6 +92,7 @@ keys! {
     MaxTokensToSample "max_tokens_to_sample" b"maxtokenstosample";
     McpServers "mcp_servers" b"mcpservers";
     MediaType "media_type" b"mediatype";
+    Message "message" b"message";
     Messages "messages" b"messages";
     MimeType "mime_type" b"mimetype";
     Model "model" b"model";
@@ -102,6 +104,8 @@ keys! {
     Output "output" b"output";
     Parts "parts" b"parts";
     Password "password" b"password";
+    Params "params" b"params";
+    Result "result" b"result";
     PreviousResponseId "previous_response_id" b"previousresponseid";
     Prompt "prompt" b"prompt";
     PromptTokenIds "prompt_token_ids" b"prompttokenids";
@@ -119,6 +123,7 @@ keys! {
     Source "source" b"source";
     Status "status" b"status";
     Stream "stream" b"stream";
+    StreamId "stream_id" b"streamid";
     System "system" b"system";
     SystemInstruction "system_instruction" b"systeminstruction";
     SystemPrompt "system_prompt" b"systemprompt";
@@ -193,6 +198,7 @@ impl Key {
                 | Self::Detail
                 | Self::Effort
                 | Self::EncodingFormat
+                | Self::EventId
                 | Self::FileId
                 | Self::Format
                 | Self::Id
@@ -210,6 +216,7 @@ impl Key {
                 | Self::ServiceTier
                 | Self::Signature
                 | Self::Status
+                | Self::StreamId
                 | Self::ToolCallId
                 | Self::ToolChoice
                 | Self::ToolUseId
@@ -409,7 +416,7 @@ mod tests {
         assert_eq!((read("X-Api-Key").0, read("Api-Key").0), (Key::XApiSecret, Key::ApiSecret));
         assert_eq!(read("max_completion_tokens"), (Key::MaxCompletionTokens, true));
         assert_eq!(read("previous_response_id"), (Key::PreviousResponseId, true));
-        assert_eq!(read("message"), (Key::Other, false));
+        assert_eq!(read("message"), (Key::Message, true));
         assert_eq!(read(&"a".repeat(1000)), (Key::Other, false));
     }
 

@@ -16,6 +16,7 @@ mod part;
 mod place;
 pub mod provider;
 pub mod request;
+mod rpc;
 mod sender;
 mod walk;
 mod zone;
@@ -27,10 +28,11 @@ pub use expect::{Declared, Takes, announces_binary};
 pub use part::{Label, Replaced, TextPart};
 pub use place::{Spelling, Spot, Spotter};
 pub use provider::{
-    Route, array_stream, endpoint_in_path, is_chat_completion, model_in_path, model_in_query, models_in_query,
-    provider_of_host, provider_of_path, retrieves_response, route,
+    Route, array_stream, endpoint_in_path, fetches_results, is_chat_completion, model_in_path, model_in_query,
+    models_in_query, provider_of_host, provider_of_path, retrieves_response, route,
 };
 pub use request::{RequestView, read_request};
+pub use rpc::RpcCall;
 pub use sender::Sender;
 pub use zone::{Zone, ZoneKind, Zones};
 pub use zones::{ZoneAsk, find_zones};

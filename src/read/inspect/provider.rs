@@ -253,6 +253,20 @@ pub fn retrieves_response(method: &str, path: &str) -> bool {
     }
 }
 
+/// Whether the request fetches what may be the results of a batch: `GET /v1/files/{id}/content`, `GET /v1/messages/batches/{id}/results`.
+pub fn fetches_results(method: &str, path: &str) -> bool {
+    if method != "GET" {
+        return false;
+    }
+    let path = normalised(path);
+    let mut segments = path.rsplit('/');
+    match (segments.next(), segments.next(), segments.next()) {
+        (Some("content"), Some(_), Some("files")) => true,
+        (Some("results"), Some(_), Some("batches")) => segments.next() == Some("messages"),
+        _ => false,
+    }
+}
+
 /// Whether a path is that of chat completions, however it is written.
 pub fn is_chat_completion(path: &str) -> bool {
     const END: &str = "/chat/completions";

@@ -11,6 +11,7 @@ use super::expect::{self, Declared, Media, Takes};
 use super::gather::Gather;
 use super::part::{BareCall, FileNote, Labels, Replaced, TextPart};
 use super::place::Places;
+use super::rpc::RpcCall;
 use super::zone::Zones;
 use super::{form, walk};
 use crate::exchange::Family;
@@ -79,6 +80,8 @@ pub struct RequestView {
     pub replaced: Vec<Replaced>,
     /// The body without its texts, where its parts alone do not say enough to ask the same again.
     pub frame: Option<Box<Frame>>,
+    /// What it asks for by JSON-RPC, where it is of that kind.
+    pub rpc: Option<Box<RpcCall>>,
     pub(super) places: Places,
     pub(super) labels: Labels,
 }

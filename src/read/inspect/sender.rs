@@ -13,9 +13,10 @@ const MARK_NAME_BYTES_MAX: usize = 64;
 const MARKS_MAX: usize = 16;
 
 /// Fields that name a session; of several, the first of this list counts.
-const SESSION_FIELDS: [&str; 7] = [
+const SESSION_FIELDS: [&str; 8] = [
     "x-service-session-id",
     "helicone-session-id",
+    "x-portkey-trace-id",
     "x-claude-code-session-id",
     "session_id",
     "session-id",
@@ -24,10 +25,12 @@ const SESSION_FIELDS: [&str; 7] = [
 ];
 const USER_FIELD: &str = "helicone-user-id";
 const PROPERTY_PREFIX: &str = "helicone-property-";
+/// Portkey's marks, as a JSON object; names with `_` in front are its own.
+const METADATA_FIELD: &str = "x-portkey-metadata";
 
 /// The lengths that names of sessions and users have, a bit for each: most fields are passed over for their name's length.
 const LENGTHS: u64 = {
-    let (mut lengths, mut at) = (1 << USER_FIELD.len(), 0);
+    let (mut lengths, mut at) = (1 << USER_FIELD.len() | 1 << METADATA_FIELD.len(), 0);
     while at < SESSION_FIELDS.len() {
         lengths |= 1 << SESSION_FIELDS[at].len();
         at += 1;
@@ -75,6 +78,9 @@ impl Sender {
     }
 
     fn mark(&mut self, name: &[u8], value: &[u8]) {
+        if name.eq_ignore_ascii_case(METADATA_FIELD.as_bytes()) {
+            return self.metadata(value);
+        }
         let name = match name.split_at_checked(PROPERTY_PREFIX.len()) {
             _ if name.eq_ignore_ascii_case(USER_FIELD.as_bytes()) => "user_id".to_owned(),
             Some((prefix, name)) if prefix.eq_ignore_ascii_case(PROPERTY_PREFIX.as_bytes()) => {
@@ -86,6 +92,27 @@ impl Sender {
             _ => return,
         };
         let Ok(value) = std::str::from_utf8(value) else { return };
+        self.tag(name, value);
+    }
+
+    /// Each member is a mark; `_user` is a user, as Helicone's is.
+    fn metadata(&mut self, value: &[u8]) {
+        let Ok(serde_json::Value::Object(members)) = serde_json::from_slice(value) else { return };
+        for (name, value) in members {
+            let value = match value {
+                serde_json::Value::String(text) => text,
+                value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_)) => value.to_string(),
+                _ => continue,
+            };
+            if name == "_user" {
+                self.tag("user_id".to_owned(), &value);
+            } else if !name.is_empty() && name.len() <= MARK_NAME_BYTES_MAX {
+                self.tag(format!("property.{}", name.trim_start_matches('_').to_ascii_lowercase()), &value);
+            }
+        }
+    }
+
+    fn tag(&mut self, name: String, value: &str) {
         let mut end = value.len().min(MARK_BYTES_MAX);
         while !value.is_char_boundary(end) {
             end -= 1;
@@ -161,6 +188,27 @@ mod tests {
         }
         assert_eq!(session_of_cache(id).as_deref(), Some(id));
         assert_eq!(session_of_cache("my-app"), None);
+    }
+
+    #[test]
+    fn the_fields_of_portkey_are_marks_and_a_session() {
+        let fields = [
+            ("X-Portkey-Trace-Id", "run-7"),
+            ("x-portkey-metadata", r#"{"_user":"ada","env":"prod","_prompt":"p1","n":3,"deep":{"a":1}}"#),
+            ("x-portkey-config", "pc-1"),
+        ];
+        let sender = Sender::read(fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+        assert_eq!(sender.session_id.as_deref(), Some("run-7"));
+        let mut tags: Vec<(&str, &str)> = sender.tags.iter().map(|(name, value)| (&**name, &**value)).collect();
+        tags.sort_unstable();
+        assert_eq!(
+            tags,
+            [("property.env", "prod"), ("property.n", "3"), ("property.prompt", "p1"), ("user_id", "ada")]
+        );
+        for broken in ["", "[1]", "{", "\"x\""] {
+            let sender = Sender::read([("x-portkey-metadata".as_bytes(), broken.as_bytes())].into_iter());
+            assert!(sender.tags.is_empty(), "{broken}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ use super::binary::{self, Found};
 use super::gather::{About, Gather, Source};
 use super::keys::{Key, MODEL_BYTES_MAX, is_credential, is_token, model_name, without_secrets};
 use super::part::Label;
+use super::rpc::{self, Envelope, Means};
 use super::sender::{session_id, session_of_cache, session_of_user};
 use crate::json::{Event, JsonError, Location, Segment, Text, Walker, integer};
 
@@ -36,6 +37,8 @@ enum Shape {
     Tools,
     Files,
     Merged,
+    /// The parameters or the result of a JSON-RPC message, and in a batch the message itself.
+    Rpc,
 }
 
 /// What `role` or `type` said so far.
@@ -73,6 +76,8 @@ struct Frame<'a> {
     settled: bool,
     /// First part that may belong to this container.
     parts_start: usize,
+    /// The same of calls without a word.
+    bare_start: usize,
     /// The same of objects that are named.
     references_start: usize,
     role: Stated<PartKind>,
@@ -104,6 +109,10 @@ struct Walk<'a, 'g> {
     credentials: String,
     messages_seen: u32,
     shadow_stream: Option<bool>,
+    /// What the JSON-RPC message that is read means; `None` where none is.
+    rpc: Option<Means>,
+    /// The object whose keys have been asked whether it is one: `0` for the body, else the element of its array and one.
+    rpc_looked: Option<u32>,
 }
 
 /// Reads a JSON body into `gather`.
@@ -122,10 +131,17 @@ pub(super) fn json(gather: &mut Gather, dialect: Dialect, body: &[u8]) -> Result
         credentials: String::new(),
         messages_seen: 0,
         shadow_stream: None,
+        rpc: None,
+        rpc_looked: None,
     };
     while let Some(event) = walker.next_event()? {
         match event {
-            Event::Key(text) => walk.key(text),
+            Event::Key(text) => {
+                if walk.frames.len() <= 2 && rpc::is_member(text.raw()) {
+                    walk.look_for_rpc(&walker, text.raw());
+                }
+                walk.key(text);
+            }
             Event::ObjectStart => walk.open(false, walker.span().end),
             Event::ArrayStart => walk.open(true, walker.span().end),
             Event::ObjectEnd | Event::ArrayEnd => walk.close(walker.span().end),
@@ -150,6 +166,55 @@ pub(super) fn json(gather: &mut Gather, dialect: Dialect, body: &[u8]) -> Result
 }
 
 impl<'a> Walk<'a, '_> {
+    /// Asks once of each object that may be a JSON-RPC message whether it is one, and what it means.
+    fn look_for_rpc(&mut self, walker: &Walker<'a>, key: &str) {
+        let (object, at) = match self.frames.as_slice() {
+            [root] if !root.array => (0, None),
+            [root, top] if root.array && !top.array => (root.index.saturating_add(1), Some(root.index)),
+            _ => return,
+        };
+        if self.rpc_looked == Some(object) {
+            return;
+        }
+        self.rpc_looked = Some(object);
+        let Some(Envelope { means, method, call }) = rpc::envelope(walker.clone(), key) else {
+            self.rpc = None;
+            return;
+        };
+        self.rpc = Some(means);
+        self.gather.rpc(method, call, at);
+        if let (Some(_), Some(top)) = (at, self.frames.last_mut()) {
+            top.shape = Shape::Rpc;
+        }
+    }
+
+    /// What a container of a JSON-RPC message is, where that is for the message to say.
+    fn rpc_child(&self, array: bool) -> Option<(Shape, PartKind, bool)> {
+        let means = self.rpc?;
+        let (top, around) = self.frames.split_last()?;
+        let is_message = matches!(around, [] if top.shape == Shape::Root)
+            || matches!(around, [_] if top.shape == Shape::Rpc && top.held != Key::Params && top.held != Key::Result);
+        let user = (PartKind::User, false);
+        let (shape, (kind, settled)) = match (top.key, means) {
+            _ if top.array => return None,
+            (Key::Params, Means::Call) if is_message && !array => (Shape::Calls, (PartKind::ToolCall, true)),
+            (Key::Params, _) if is_message && !array => (Shape::Rpc, user),
+            // What the application's own model has said, where a server asked for that, or what its user has put in.
+            (Key::Result, Means::Answer) if is_message && !array => (Shape::Turn, user),
+            (Key::Message, Means::Message) if top.shape == Shape::Rpc && !is_message && !array => (Shape::Turn, user),
+            _ if top.shape == Shape::Rpc => (Shape::Merged, user),
+            _ => return None,
+        };
+        Some((shape, kind, settled))
+    }
+
+    /// Whether a string here is a name that the protocol defines, or an id.
+    fn is_rpc_label(&self) -> bool {
+        let Some(top) = self.frames.last().filter(|top| self.rpc.is_some() && !top.array) else { return false };
+        let in_message = matches!(top.shape, Shape::Root | Shape::Rpc | Shape::Turn | Shape::Content);
+        in_message && top.name.as_ref().is_some_and(|name| rpc::is_label(name.raw()))
+    }
+
     fn key(&mut self, text: Text<'a>) {
         let (key, exact) = Key::read(&text);
         if let Some(top) = self.frames.last_mut() {
@@ -181,7 +246,7 @@ impl<'a> Walk<'a, '_> {
             return;
         };
         let held = if top.array { top.held } else { top.key };
-        let (shape, kind, settled) = child(top, array);
+        let (shape, kind, settled) = self.rpc_child(array).unwrap_or_else(|| child(top, array));
         let tokens = array
             && match top.array {
                 true => top.tokens,
@@ -203,8 +268,9 @@ impl<'a> Walk<'a, '_> {
         }
         let reasoning = held.is_reasoning() && matches!(top.shape, Shape::Turn | Shape::Content);
         let references_start = self.gather.view.references.len();
+        let bare_start = self.gather.view.bare.len();
         let frame = Frame::new(shape, array, held, kind, settled, parts_start);
-        self.frames.push(Frame { tokens, reasoning, references_start, ..frame });
+        self.frames.push(Frame { tokens, reasoning, references_start, bare_start, ..frame });
     }
 
     fn close(&mut self, end: usize) {
@@ -219,13 +285,14 @@ impl<'a> Walk<'a, '_> {
             match self.merged.take() {
                 Some((_, Some(_))) => self.gather.value(self.merged_from..end),
                 // Arguments without a word are those of a call all the same.
-                Some(_) if held && !frame.array && self.frames.len() > 2 => {
+                Some(_) if held && !frame.array && self.may_be_call() => {
                     self.gather.bare_call(self.about());
                     self.gather.value(self.merged_from..end);
                 }
                 _ => {}
             }
         }
+        self.note_bare_call(&frame);
         if frame.reasoning {
             self.gather.reasoned(frame.parts_start);
         }
@@ -269,6 +336,25 @@ impl<'a> Walk<'a, '_> {
             self.gather.view.messages_empty = frame.index == 0;
         }
         self.value_done();
+    }
+
+    /// A call that names its tool and says nothing else was made all the same, whether its arguments are empty, null or not there.
+    fn note_bare_call(&mut self, frame: &Frame<'_>) {
+        let is_call = match frame.shape {
+            Shape::Calls => true,
+            Shape::Turn | Shape::Content => frame.type_ == Stated::One(Some(PartKind::ToolCall)),
+            _ => false,
+        };
+        let says_nothing = self.gather.len() == frame.parts_start && self.gather.view.bare.len() == frame.bare_start;
+        if is_call && says_nothing && !frame.array && !frame.tool_name.is_empty() {
+            let about = self.about();
+            self.gather.bare_call(About { kind: PartKind::ToolCall, settled: true, ..about });
+        }
+    }
+
+    /// Whether arguments here are those of a call: deep in a message, or the parameters of a call by JSON-RPC.
+    fn may_be_call(&self) -> bool {
+        self.frames.len() > 2 || self.frames.last().is_some_and(|top| top.shape == Shape::Calls)
     }
 
     fn value_done(&mut self) {
@@ -404,7 +490,7 @@ impl<'a> Walk<'a, '_> {
             }
             _ => {}
         }
-        if key.is_structural() && is_token(&text.decode()) {
+        if (key.is_structural() || self.is_rpc_label()) && is_token(&text.decode()) {
             if text.is_escaped() {
                 self.gather.withhold(&text);
             }
@@ -480,7 +566,7 @@ impl<'a> Walk<'a, '_> {
         let is_names = match top.shape {
             Shape::Turn | Shape::Content | Shape::Calls => true,
             Shape::Merged => top.kind == PartKind::ToolDefinition && merged.is_some_and(|(at, _)| depth <= at + 2),
-            Shape::Root | Shape::Turns | Shape::Tools | Shape::Files => false,
+            Shape::Root | Shape::Turns | Shape::Tools | Shape::Files | Shape::Rpc => false,
         };
         if is_names {
             *label = self.gather.label(&text.decode());
@@ -620,6 +706,7 @@ impl Frame<'_> {
             kind,
             settled,
             parts_start,
+            bare_start: 0,
             references_start: 0,
             role: Stated::Absent,
             type_: Stated::Absent,
@@ -689,7 +776,7 @@ fn role_kind(role: &str) -> PartKind {
     let is = |names: &[&str]| names.iter().any(|name| role.eq_ignore_ascii_case(name));
     match () {
         () if is(&["system", "developer"]) => PartKind::System,
-        () if is(&["assistant", "model", "ai", "chatbot"]) => PartKind::Assistant,
+        () if is(&["assistant", "model", "ai", "chatbot", "agent", "ROLE_AGENT"]) => PartKind::Assistant,
         () if is(&["tool", "function", "ipython"]) => PartKind::Tool,
         () => PartKind::User,
     }

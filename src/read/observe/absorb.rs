@@ -4,7 +4,7 @@
 //! skips what it does not know. Recursion follows only known keys, and the walker's depth bound ends it. Invariant: a fault
 //! leaves what was read before it. Must not know: how messages are framed.
 
-use super::answer::{Channel, Collector, bounded, message as cut_message};
+use super::answer::{Channel, Collector, Tier, bounded, message as cut_message};
 use super::head::{Kind, Root, Taken, error, look_ahead, plain};
 use super::value::{Value, next_key, next_value, skip, value};
 use super::{dialect, unknown, usage};
@@ -19,6 +19,9 @@ pub(super) fn message(collector: &mut Collector, json: &[u8]) -> Result<(), Json
     match value(&mut walker)? {
         Value::Object => {
             let is_known = root(collector, &mut walker, Root::default())?;
+            if std::mem::take(&mut collector.in_batch) {
+                collector.end_of_call();
+            }
             if !is_known && !collector.in_document {
                 unknown::message(collector, json)?;
             }
@@ -50,6 +53,8 @@ fn root<'a>(collector: &mut Collector, walker: &mut Walker<'a>, mut root: Root<'
             b"delta" | b"content_block" | b"item" => unplaced,
             // It may repeat what deltas have said.
             b"text" | b"output_text" => root.head.kind.is_none(),
+            // Whose result, parameters or error it is.
+            b"result" | b"params" | b"error" => !root.head.is_rpc,
             _ => false,
         };
         if asks && !std::mem::replace(&mut root.looked, true) {
@@ -57,6 +62,10 @@ fn root<'a>(collector: &mut Collector, walker: &mut Walker<'a>, mut root: Root<'
         }
         let value = value(walker)?;
         root.head.note(key, value);
+        if root.head.is_rpc && dialect::rpc_member(&mut root, collector, walker, known, value)? == Taken::Yes {
+            is_known = true;
+            continue;
+        }
         if shared(&mut root, collector, walker, known, value)? {
             is_known |= !is_name(known);
             continue;
@@ -108,6 +117,12 @@ fn shared<'a>(
 ) -> Result<bool, JsonError> {
     match (key, value) {
         (b"usage" | b"usageMetadata" | b"usage_metadata", Value::Object) => usage::read(collector, walker)?,
+        // One call of many, of which each has counters and a model of its own.
+        (b"custom_id", Value::Str(_)) => (collector.in_batch, root.is_batch) = (true, true),
+        (b"timings", Value::Object) => usage::timings(collector, walker)?,
+        (b"service_tier" | b"serviceTier", Value::Str(tier)) => {
+            collector.counters.tier = Tier::named(tier.raw()).or(collector.counters.tier);
+        }
         (b"id" | b"responseId", Value::Str(id)) => {
             // Azure's first chunk has an empty one.
             if !id.raw().is_empty() {
@@ -117,7 +132,12 @@ fn shared<'a>(
         (b"model" | b"modelVersion", Value::Str(model)) => {
             collector.answer.model.get_or_insert_with(|| bounded(&model.decode()));
         }
-        (b"object", Value::Str(kind)) => collector.is_response |= matches!(kind.raw(), "response" | "thread.run"),
+        (b"object", Value::Str(kind)) => {
+            collector.is_response |= matches!(kind.raw(), "response" | "thread.run");
+            if kind.raw() == "error" {
+                root.head.kind = Some(Kind::Error);
+            }
+        }
         // In every chunk of a stream, and of no interest.
         (
             b"type"
@@ -134,6 +154,7 @@ fn shared<'a>(
         ) => {}
         (b"message", Value::Str(text)) => root.loose.0 = Some(text),
         (b"code", Value::Str(text)) => root.loose.1 = Some(text),
+        (b"code", Value::Number(_)) => root.has_code = true,
         (
             b"stop_reason" | b"stopReason" | b"done_reason" | b"finish_reason" | b"completionReason",
             Value::Str(reason),
@@ -165,6 +186,11 @@ fn anybodys(
         ) => plain(collector, Channel::Content, text, text_key(key)),
         (b"thinking" | b"reasoning" | b"reasoning_content", Value::Str(text)) => {
             plain(collector, Channel::Reasoning, text, "thinking");
+        }
+        // What a provider adds of its own may hold the counters (`x_groq`).
+        (_, Value::Object) if key.starts_with("x_") || key == "meta" => {
+            usage::nested(collector, walker)?;
+            return Ok(false);
         }
         (_, other) => {
             skip(walker, other)?;

@@ -16,6 +16,9 @@ use crate::json::{Location, Text};
 /// Separate texts (choices, blocks, tool calls) of one answer.
 pub(super) const SLOTS_MAX: usize = 512;
 
+/// Calls of one batch that are charged; providers take 50,000 at most.
+const BATCH_CALLS_MAX: usize = 50_000;
+
 /// What one answer said.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Answer {
@@ -27,6 +30,8 @@ pub struct Answer {
     pub parts: Vec<AnswerPart>,
     /// Tokens as the provider counted them; `None` when it did not.
     pub usage: Option<Usage>,
+    /// What each call of a batch used, and by which model, where its results are fetched.
+    pub batch: Vec<(Option<String>, Usage)>,
     /// Why the first choice ended, in the provider's word.
     pub finish_reason: Option<String>,
     /// Tool calls the model asked for.
@@ -94,6 +99,93 @@ pub struct Usage {
     pub cache_write_1h: Option<u64>,
     /// Completion tokens spent on reasoning.
     pub reasoning: Option<u64>,
+    /// Of the prompt and of the answer, what is no text.
+    pub media: Media,
+    /// Calls of tools that the provider ran and charges for one by one.
+    pub tool_runs: ToolRuns,
+    /// What the call cost by the provider's own word, in nanodollars.
+    pub cost_nano_usd: Option<u64>,
+    /// The service tier that served it.
+    pub tier: Option<Tier>,
+}
+
+impl Usage {
+    /// The tokens of both.
+    fn with(self, other: &Self) -> Self {
+        Self {
+            prompt: sum(self.prompt, other.prompt),
+            completion: sum(self.completion, other.completion),
+            total: sum(self.total, other.total),
+            cached: sum(self.cached, other.cached),
+            cache_write: sum(self.cache_write, other.cache_write),
+            cache_write_1h: sum(self.cache_write_1h, other.cache_write_1h),
+            reasoning: sum(self.reasoning, other.reasoning),
+            ..self
+        }
+    }
+}
+
+/// Parts of a call's tokens, and what is charged otherwise than by tokens. Parts are included in their wholes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Media {
+    /// Prompt tokens of sound.
+    pub audio_in: u64,
+    /// Of these, the ones read from a cache.
+    pub audio_cached: u64,
+    /// Prompt tokens of pictures.
+    pub image_in: u64,
+    /// Prompt tokens of films.
+    pub video_in: u64,
+    /// Completion tokens of sound.
+    pub audio_out: u64,
+    /// Completion tokens of pictures.
+    pub image_out: u64,
+    /// Milliseconds of sound that were listened to, where they are what is charged.
+    pub heard_ms: u64,
+    /// Pictures that were made.
+    pub images: u64,
+}
+
+/// Calls of tools that a provider runs itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ToolRuns {
+    /// Searches in the web.
+    pub web_searches: u64,
+    /// Searches in files.
+    pub file_searches: u64,
+}
+
+/// What a provider asks for how soon it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// Before others.
+    Priority,
+    /// When there is room.
+    Flex,
+    /// Within a day.
+    Batch,
+}
+
+impl Tier {
+    /// From the name that a provider gives it; the usual one is none.
+    pub fn named(name: &str) -> Option<Self> {
+        let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
+        match () {
+            () if is(&["priority", "ON_DEMAND_PRIORITY"]) => Some(Self::Priority),
+            () if is(&["flex", "ON_DEMAND_FLEX"]) => Some(Self::Flex),
+            () if is(&["batch"]) => Some(Self::Batch),
+            () => None,
+        }
+    }
+
+    /// How it is shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Priority => "priority",
+            Self::Flex => "flex",
+            Self::Batch => "batch",
+        }
+    }
 }
 
 /// A tool call the model asked for.
@@ -134,6 +226,13 @@ pub(super) struct Counters {
     pub(super) reasoning: Option<u64>,
     /// Not part of `completion`.
     pub(super) thoughts: Option<u64>,
+    pub(super) media: Media,
+    /// As counted by the provider.
+    pub(super) tool_runs: ToolRuns,
+    /// As the items of the answer show.
+    pub(super) seen_runs: ToolRuns,
+    pub(super) cost_nano_usd: Option<u64>,
+    pub(super) tier: Option<Tier>,
 }
 
 /// The sum of what is known.
@@ -153,6 +252,8 @@ impl Counters {
         let prompt = sum(prompt, self.tool_prompt.filter(|_| prompt.is_some()));
         let reasoning = self.reasoning.or(self.thoughts);
         let completion = sum(self.completion, self.thoughts.or(self.added_reasoning()));
+        let completion = self.filled_up(prompt, completion);
+        let runs = |counted: u64, seen: u64| if counted > 0 { counted } else { seen };
         let usage = Usage {
             prompt,
             completion,
@@ -161,8 +262,26 @@ impl Counters {
             cache_write,
             cache_write_1h: self.cache_write_1h,
             reasoning,
+            media: self.media,
+            tool_runs: ToolRuns {
+                web_searches: runs(self.tool_runs.web_searches, self.seen_runs.web_searches),
+                file_searches: runs(self.tool_runs.file_searches, self.seen_runs.file_searches),
+            },
+            cost_nano_usd: self.cost_nano_usd,
+            tier: self.tier,
         };
         (usage != Usage::default()).then_some(usage)
+    }
+
+    /// What a total of the chat interface holds beside both parts was written, and is charged so: Gemini leaves its thoughts out of
+    /// `completion_tokens` there.
+    fn filled_up(&self, prompt: Option<u64>, completion: Option<u64>) -> Option<u64> {
+        let written =
+            self.total.zip(prompt).filter(|_| self.inclusive).and_then(|(total, prompt)| total.checked_sub(prompt));
+        match (completion, written) {
+            (Some(known), Some(written)) if known > 0 => Some(known.max(written)),
+            _ => completion,
+        }
     }
 
     /// Reasoning tokens that the total counts beside the completion.
@@ -236,6 +355,42 @@ struct Call {
     /// The arguments as they are spelled, where the text held is no JSON.
     spelled: Option<String>,
     writes: bool,
+    /// How far its arguments have come.
+    nesting: Nesting,
+}
+
+/// How deep in JSON a text ends, whose pieces come one by one.
+#[derive(Default)]
+struct Nesting {
+    depth: u32,
+    in_string: bool,
+    after_backslash: bool,
+    /// An object or an array has begun.
+    begun: bool,
+}
+
+impl Nesting {
+    fn follow(&mut self, piece: &str) {
+        for byte in piece.bytes() {
+            match byte {
+                _ if std::mem::take(&mut self.after_backslash) => {}
+                b'\\' if self.in_string => self.after_backslash = true,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
+                b'{' | b'[' => {
+                    self.begun = true;
+                    self.depth = self.depth.saturating_add(1);
+                }
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether it is a whole value: nothing can continue it.
+    const fn is_whole(&self) -> bool {
+        self.begun && self.depth == 0 && !self.in_string
+    }
 }
 
 /// What a whole item asks a tool for.
@@ -273,6 +428,10 @@ pub(super) struct Collector {
     pub(super) unfinished: bool,
     /// The call and the part of it that a delta has continued last.
     last_part: (u32, u32),
+    /// What is read is the answer to a call of a batch.
+    pub(super) in_batch: bool,
+    /// Items of tools that the provider ran and charges for.
+    runs: Vec<u32>,
     /// What is read is the whole body: where its strings stand is where they stand in the body.
     pub(super) in_document: bool,
     /// Where the pieces of its texts stand in the message that is read, where somebody asks.
@@ -438,6 +597,35 @@ impl Collector {
         Some(at)
     }
 
+    /// The answer to one call of a batch has been read; the next one counts from the beginning.
+    pub(super) fn end_of_call(&mut self) {
+        let counters = std::mem::take(&mut self.counters);
+        let model = self.answer.model.take();
+        self.runs.clear();
+        self.answer.complete = true;
+        let Some(usage) = counters.usage() else { return };
+        if self.answer.batch.len() < BATCH_CALLS_MAX {
+            self.answer.batch.push((model, usage));
+        } else {
+            self.answer.truncated = true;
+        }
+    }
+
+    /// The provider has run a tool of its own that it charges for; the item at this place may come several times.
+    pub(super) fn note_run(&mut self, at: u32, in_web: bool) {
+        if self.runs.len() >= SLOTS_MAX || self.runs.contains(&at) {
+            return;
+        }
+        self.runs.push(at);
+        let runs = &mut self.counters.seen_runs;
+        *if in_web { &mut runs.web_searches } else { &mut runs.file_searches } += 1;
+    }
+
+    /// How many texts have begun: the block of one that continues none.
+    pub(super) fn texts_begun(&self) -> u32 {
+        u32::try_from(self.held.len()).unwrap_or(u32::MAX)
+    }
+
     /// How many tool calls have begun.
     pub(super) fn calls_begun(&self) -> u32 {
         u32::try_from(self.calls.len()).unwrap_or(u32::MAX)
@@ -454,11 +642,17 @@ impl Collector {
         location: impl FnOnce(u32) -> Location,
     ) {
         let name = name.map(|name| name.decode());
-        if let Some(at) = self.call_at(choice, index, id, name.as_deref(), location)
+        // What has a name and says something begins a call where the one before it is whole.
+        let says = arguments.is_some_and(|arguments| !piece_is_empty(arguments));
+        if let Some(at) = self.call_at(choice, index, (id, says), name.as_deref(), location)
             && let Some(held) = self.calls.get(at).map(|call| call.held)
             && let Some(arguments) = arguments
         {
+            let before = self.held.get(held).map_or(0, |held| held.text.len());
             self.push(held, arguments);
+            if let (Some(call), Some(held)) = (self.calls.get_mut(at), self.held.get(held)) {
+                call.nesting.follow(held.text.get(before..).unwrap_or_default());
+            }
         }
     }
 
@@ -469,7 +663,7 @@ impl Collector {
         text: Text<'_>,
         location: impl FnOnce(u32) -> Location,
     ) {
-        let Some(at) = self.call_at(0, Some(u64::from(output)), None, None, location) else { return };
+        let Some(at) = self.call_at(0, Some(u64::from(output)), (None, false), None, location) else { return };
         let Some(held) = self.calls.get(at).map(|call| call.held) else { return };
         let before = std::mem::replace(&mut self.last_part, (output, part));
         if before.0 == output && before.1 != part && self.held.get(held).is_some_and(|held| !held.text.is_empty()) {
@@ -487,7 +681,9 @@ impl Collector {
         text: Option<Piece<'_>>,
         location: impl FnOnce() -> Location,
     ) {
-        let Some(at) = self.call_at(0, Some(u64::from(output)), id, Some(asked.name), |_| location()) else { return };
+        let Some(at) = self.call_at(0, Some(u64::from(output)), (id, false), Some(asked.name), |_| location()) else {
+            return;
+        };
         let room = self.text_max.saturating_sub(self.used_bytes);
         let Some(call) = self.calls.get_mut(at) else { return };
         call.writes |= asked.writes;
@@ -509,14 +705,14 @@ impl Collector {
         &mut self,
         choice: u32,
         index: Option<u64>,
-        id: Option<Text<'_>>,
+        (id, says): (Option<Text<'_>>, bool),
         name: Option<&str>,
         location: impl FnOnce(u32) -> Location,
     ) -> Option<usize> {
         let id = id.map(|id| id.decode()).filter(|id| !id.is_empty());
         let name = name.filter(|name| !name.is_empty());
         self.answer.first_text_seen = true;
-        let found = self.find_call(choice, index, id.as_deref(), name.is_some());
+        let found = self.find_call(choice, index, (id.as_deref(), says), name);
         let at = match found {
             Some(at) => at,
             None if self.held.len() >= SLOTS_MAX => {
@@ -531,7 +727,16 @@ impl Collector {
                 self.held.push(Held::new(slot, location(block), call));
                 let held = self.held.len() - 1;
                 let (id, name) = (None, String::new());
-                self.calls.push(Call { choice, index, id, name, held, spelled: None, writes: false });
+                self.calls.push(Call {
+                    choice,
+                    index,
+                    id,
+                    name,
+                    held,
+                    spelled: None,
+                    writes: false,
+                    nesting: Nesting::default(),
+                });
                 self.calls.len() - 1
             }
         };
@@ -547,8 +752,15 @@ impl Collector {
     }
 
     /// An id decides; without one, a piece belongs to the latest call of its index, or to the latest call at all.
-    /// A known index with a foreign id is another call: some servers number every parallel call 0.
-    fn find_call(&self, choice: u32, index: Option<u64>, id: Option<&str>, named: bool) -> Option<usize> {
+    /// A known index with a foreign id is another call: some servers number every parallel call 0. So is, without an id, another name,
+    /// and a name with arguments behind arguments that are whole.
+    fn find_call(
+        &self,
+        choice: u32,
+        index: Option<u64>,
+        (id, says): (Option<&str>, bool),
+        name: Option<&str>,
+    ) -> Option<usize> {
         let mut ours = self.calls.iter().enumerate().rev().filter(|(_, call)| call.choice == choice);
         let same_index = |call: &Call| index.is_none() || call.index.is_none() || call.index == index;
         match id {
@@ -558,8 +770,14 @@ impl Collector {
                 })
                 .map(|(at, _)| at),
             // Neither id nor index, but a name: a call of its own.
-            None if index.is_none() && named => None,
-            None => ours.find(|(_, call)| same_index(call)).map(|(at, _)| at),
+            None if index.is_none() && name.is_some() => None,
+            None => {
+                let begins = |call: &Call| {
+                    let other = name.is_some_and(|name| !call.name.is_empty() && call.name != name);
+                    other || (name.is_some() && says && call.nesting.is_whole())
+                };
+                ours.find(|(_, call)| same_index(call)).filter(|(_, call)| !begins(call)).map(|(at, _)| at)
+            }
         }
     }
 
@@ -645,7 +863,10 @@ impl Collector {
     /// The answer, once. Taken out rather than handed over: a collector is large to move.
     pub(super) fn finish(&mut self) -> Answer {
         let mut answer = std::mem::take(&mut self.answer);
-        answer.usage = self.counters.usage();
+        answer.usage = match answer.batch.is_empty() {
+            true => self.counters.usage(),
+            false => Some(answer.batch.iter().fold(Usage::default(), |sum, (_, usage)| sum.with(usage))),
+        };
         // As they came, choice by choice: several may stream at once.
         self.calls.sort_by_key(|call| (call.choice, call.held));
         answer.tool_calls = self
@@ -667,16 +888,18 @@ impl Collector {
         for held in self.held.drain(..) {
             let call = held.call.map(|_| calls);
             calls += usize::from(call.is_some());
-            if held.text.is_empty() {
+            // A call without arguments was made all the same.
+            if held.text.is_empty() && call.is_none() {
                 continue;
             }
+            let mut start = answer.text.len();
             if answer.text.is_empty() {
                 answer.text = held.text;
-            } else {
+            } else if !held.text.is_empty() {
                 answer.text.push('\n');
+                start += 1;
                 answer.text.push_str(&held.text);
             }
-            let start = answer.parts.last().map_or(0, |part: &AnswerPart| part.range.end + 1);
             let kind = held.slot.channel.kind();
             let form = match held.slot.channel {
                 Channel::Reasoning => PartForm::Reasoning,
@@ -725,7 +948,11 @@ impl Answer {
             form: part.form,
             role: None,
             message: Some(part.choice),
-            text: if let (Ok(start), Ok(end)) = range { Some(start..end) } else { None },
+            text: if let (Ok(start), Ok(end)) = range {
+                Some(start..end).filter(|range| start < range.end)
+            } else {
+                None
+            },
             raw: part.raw.clone(),
             tool,
         }

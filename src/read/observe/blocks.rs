@@ -75,6 +75,16 @@ pub(super) fn block(
             }
             (b"refusal", Value::Str(text)) => draft.texts.push((Channel::Refusal, text)),
             (b"thinking" | b"reasoning", Value::Str(text)) => draft.texts.push((Channel::Reasoning, text)),
+            // Some say in a list, or in an object, what others say in a string.
+            (b"thinking" | b"reasoning", list @ (Value::Array | Value::Object)) => {
+                texts(walker, list, Channel::Reasoning, &mut draft.texts)?;
+            }
+            (b"text" | b"transcript", list @ (Value::Array | Value::Object)) => {
+                texts(walker, list, Channel::Content, &mut draft.texts)?;
+            }
+            (b"refusal", list @ (Value::Array | Value::Object)) => {
+                texts(walker, list, Channel::Refusal, &mut draft.texts)?
+            }
             (b"thought", Value::Bool(value)) => draft.thought = value,
             (b"id" | b"call_id" | b"toolUseId", Value::Str(id)) => draft.id = Some(id),
             (b"name", Value::Str(name)) => draft.name = Some(name),
@@ -82,7 +92,7 @@ pub(super) fn block(
                 call(collector, walker, choice, None, holder)?;
             }
             (b"reasoningContent" | b"reasoningText", Value::Object) => {
-                texts(walker, Channel::Reasoning, &mut draft.texts, 0)?;
+                texts(walker, Value::Object, Channel::Reasoning, &mut draft.texts)?;
             }
             (b"stop_reason" | b"finish_reason", Value::Str(reason)) => collector.finished(choice, reason),
             // Results of tools that the provider ran, citations.
@@ -120,6 +130,13 @@ pub(super) fn delta(collector: &mut Collector, walker: &mut Walker<'_>, at: u32)
             }
             (b"thinking", Value::Str(text)) => {
                 collector.append_signed(slot(Channel::Reasoning), Piece::Text(text), || place().key("thinking"));
+            }
+            (b"thinking" | b"reasoning", list @ (Value::Array | Value::Object)) => {
+                let mut found = SmallVec::new();
+                texts(walker, list, Channel::Reasoning, &mut found)?;
+                for (channel, text) in found {
+                    collector.append(slot(channel), Piece::Text(text), || place().key("thinking"));
+                }
             }
             (b"partial_json", Value::Str(text)) => {
                 let index = Some(u64::from(at));
@@ -227,30 +244,31 @@ pub(super) fn unquoted<'a>(walker: &mut Walker<'a>) -> Result<Option<Piece<'a>>,
     }))
 }
 
-/// All texts in the container that has been entered, two levels deep.
-fn texts<'a>(
+/// All texts in a value that has been entered: strings of lists, and what stands under a key of texts, however deep.
+pub(super) fn texts<'a>(
     walker: &mut Walker<'a>,
+    value: Value<'a>,
     channel: Channel,
     out: &mut SmallVec<[(Channel, Text<'a>); 2]>,
-    depth: u32,
 ) -> Result<(), JsonError> {
+    if let Value::Str(text) = value {
+        out.push((channel, text));
+        return Ok(());
+    }
     let outside = walker.depth().saturating_sub(1);
+    // Whether a string that comes next is a text, and whose; what stands in a list is.
+    let mut next = Some(channel);
     while walker.depth() > outside {
         match walker.next_event()? {
-            Some(Event::Key(key)) if matches!(key.raw(), "text" | "refusal" | "transcript") => {
-                let channel = if key.raw() == "refusal" { Channel::Refusal } else { channel };
-                match value(walker)? {
-                    Value::Str(text) => out.push((channel, text)),
-                    Value::Object if depth < 2 => texts(walker, channel, out, depth + 1)?,
-                    other => skip(walker, other)?,
-                }
+            Some(Event::Key(key)) => {
+                next = match key.raw() {
+                    "refusal" => Some(Channel::Refusal),
+                    "text" | "transcript" | "thinking" | "reasoning" | "content" | "summary" => Some(channel),
+                    _ => None,
+                };
             }
-            // Its object is entered by the next event.
-            Some(Event::Key(key)) if key.raw() == "reasoningText" => {}
-            Some(Event::Key(_)) => {
-                let value = value(walker)?;
-                skip(walker, value)?;
-            }
+            Some(Event::Str(text)) => out.extend(next.map(|channel| (channel, text))),
+            Some(Event::ObjectEnd | Event::ArrayEnd) => next = Some(channel),
             Some(_) => {}
             None => break,
         }

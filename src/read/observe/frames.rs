@@ -1,35 +1,80 @@
 //! Cuts a byte stream into messages: server-sent events (WHATWG HTML section 9.2) and JSON lines.
 //!
 //! Invariants: the messages do not depend on how the bytes were cut; at most [`FRAME_BYTES_MAX`] bytes of an
-//! unfinished message are held, longer ones are dropped and counted. Must not know: what is in a message.
+//! unfinished message are held, and the end of a longer one: it is handed on as cut, and counted. Must not know: what is in a
+//! message.
 
 use memchr::{memchr, memchr2};
 
+use super::tail::Tail;
 use crate::json::{Elements, element};
 
 /// Longest line or event kept: 1 MiB.
 pub(super) const FRAME_BYTES_MAX: usize = 1 << 20;
 
+/// A message.
+#[derive(Clone, Copy)]
+pub(super) enum Frame<'a> {
+    Whole(&'a [u8]),
+    /// One over the bound: its beginning and its end.
+    Cut(&'a [u8], &'a Tail),
+}
+
+/// What is held of a message that has not ended.
+#[derive(Default)]
+struct Held {
+    head: Vec<u8>,
+    /// What is over the bound; empty mostly, and in a box, as there is one of these for each call.
+    tail: Option<Box<Tail>>,
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.head.is_empty() && self.tail.is_none()
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        if let Some(tail) = &mut self.tail {
+            return tail.push(bytes);
+        }
+        let room = FRAME_BYTES_MAX.saturating_sub(self.head.len());
+        match bytes.split_at_checked(room) {
+            Some((kept, beyond)) if !beyond.is_empty() => {
+                self.head.extend_from_slice(kept);
+                self.tail.insert(Box::default()).push(beyond);
+            }
+            _ => self.head.extend_from_slice(bytes),
+        }
+    }
+
+    fn frame(&self) -> Frame<'_> {
+        match &self.tail {
+            Some(tail) => Frame::Cut(&self.head, tail),
+            None => Frame::Whole(&self.head),
+        }
+    }
+
+    /// A long message leaves no large block behind.
+    fn clear(&mut self) {
+        if self.tail.take().is_some() {
+            self.head = Vec::new();
+        }
+        self.head.clear();
+    }
+}
+
 /// Splits lines that may arrive in pieces.
 #[derive(Default)]
 struct Lines {
     /// The beginning of a line whose end has not come.
-    held: Vec<u8>,
-    /// The line is over the bound: nothing is kept until its end.
-    overlong: bool,
+    held: Held,
     /// The last byte was CR: an LF right after it belongs to it.
     after_cr: bool,
 }
 
-/// One finished line.
-enum Line<'a> {
-    Whole(&'a [u8]),
-    Overlong,
-}
-
 impl Lines {
     /// Calls `each` for every line that ends in `bytes`. With `cr`, a bare CR ends a line too.
-    fn feed(&mut self, mut bytes: &[u8], cr: bool, mut each: impl FnMut(Line<'_>)) {
+    fn feed(&mut self, mut bytes: &[u8], cr: bool, mut each: impl FnMut(Frame<'_>)) {
         loop {
             if std::mem::take(&mut self.after_cr) {
                 if bytes.is_empty() {
@@ -40,41 +85,25 @@ impl Lines {
             }
             let end = if cr { memchr2(b'\r', b'\n', bytes) } else { memchr(b'\n', bytes) };
             let Some((line, rest)) = end.and_then(|at| bytes.split_at_checked(at)) else {
-                return self.hold(bytes);
+                return self.held.push(bytes);
             };
             self.after_cr = rest.first() == Some(&b'\r');
             bytes = rest.get(1..).unwrap_or_default();
-            if self.held.is_empty() && !self.overlong && line.len() <= FRAME_BYTES_MAX {
-                each(Line::Whole(line));
+            if self.held.is_empty() && line.len() <= FRAME_BYTES_MAX {
+                each(Frame::Whole(line));
                 continue;
             }
-            self.hold(line);
-            self.end(&mut each);
+            self.held.push(line);
+            each(self.held.frame());
+            self.held.clear();
         }
-    }
-
-    fn hold(&mut self, bytes: &[u8]) {
-        self.overlong |= self.held.len() + bytes.len() > FRAME_BYTES_MAX;
-        if self.overlong {
-            self.held = Vec::new();
-        } else {
-            self.held.extend_from_slice(bytes);
-        }
-    }
-
-    fn end(&mut self, each: &mut impl FnMut(Line<'_>)) {
-        if std::mem::take(&mut self.overlong) {
-            each(Line::Overlong);
-        } else {
-            each(Line::Whole(&self.held));
-        }
-        self.held.clear();
     }
 
     /// The stream is over: what is left is a line.
-    fn finish(&mut self, mut each: impl FnMut(Line<'_>)) {
-        if !self.held.is_empty() || self.overlong {
-            self.end(&mut each);
+    fn finish(&mut self, mut each: impl FnMut(Frame<'_>)) {
+        if !self.held.is_empty() {
+            each(self.held.frame());
+            self.held.clear();
         }
     }
 }
@@ -88,43 +117,39 @@ pub(super) struct EventStream {
 
 #[derive(Default)]
 struct Event {
-    data: Vec<u8>,
+    data: Held,
     /// A `data` field has come (its value may be empty).
     has_data: bool,
-    overlong: bool,
     /// A first line has come: a byte order mark may stand before it only.
     started: bool,
-    dropped: u32,
+    cut: u32,
 }
 
 impl EventStream {
     /// Calls `each` with the data of every event that ends in `bytes`.
-    pub(super) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) {
+    pub(super) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(Frame<'_>)) {
         let event = &mut self.event;
         self.lines.feed(bytes, true, |line| event.line(line, &mut each));
     }
 
     /// The stream is over. An event without its empty line still counts: some servers leave it out after the last.
-    pub(super) fn finish(&mut self, mut each: impl FnMut(&[u8])) {
+    pub(super) fn finish(&mut self, mut each: impl FnMut(Frame<'_>)) {
         let event = &mut self.event;
         self.lines.finish(|line| event.line(line, &mut each));
         event.dispatch(&mut each);
     }
 
-    /// Events dropped because they were too long.
-    pub(super) const fn dropped(&self) -> u32 {
-        self.event.dropped
+    /// Events of which only the beginning and the end were read, because they were too long.
+    pub(super) const fn cut(&self) -> u32 {
+        self.event.cut
     }
 }
 
 impl Event {
-    fn line(&mut self, line: Line<'_>, each: &mut impl FnMut(&[u8])) {
-        let line = match line {
-            Line::Whole(line) => line,
-            Line::Overlong => {
-                self.overlong = true;
-                return;
-            }
+    fn line(&mut self, line: Frame<'_>, each: &mut impl FnMut(Frame<'_>)) {
+        let (line, tail) = match line {
+            Frame::Whole(line) => (line, None),
+            Frame::Cut(head, tail) => (head, Some(tail)),
         };
         let line = if std::mem::replace(&mut self.started, true) {
             line
@@ -140,26 +165,20 @@ impl Event {
             Some((b':', value)) => value.strip_prefix(b" ").unwrap_or(value),
             Some(_) => return,
         };
-        if self.data.len() + value.len() >= FRAME_BYTES_MAX {
-            self.overlong = true;
-            self.data = Vec::new();
-        }
-        if self.overlong {
-            return;
-        }
         if std::mem::replace(&mut self.has_data, true) {
-            self.data.push(b'\n');
+            self.data.push(b"\n");
         }
-        self.data.extend_from_slice(value);
+        self.data.push(value);
+        if let Some(tail) = tail {
+            self.data.tail.get_or_insert_default().follow(tail);
+        }
     }
 
-    fn dispatch(&mut self, each: &mut impl FnMut(&[u8])) {
-        if std::mem::take(&mut self.overlong) {
-            self.dropped = self.dropped.saturating_add(1);
-        } else if self.has_data {
-            each(&self.data);
+    fn dispatch(&mut self, each: &mut impl FnMut(Frame<'_>)) {
+        if std::mem::take(&mut self.has_data) {
+            self.cut = self.cut.saturating_add(u32::from(self.data.tail.is_some()));
+            each(self.data.frame());
         }
-        self.has_data = false;
         self.data.clear();
     }
 }
@@ -168,33 +187,36 @@ impl Event {
 #[derive(Default)]
 pub(super) struct JsonLines {
     lines: Lines,
-    dropped: u32,
+    cut: u32,
 }
 
 impl JsonLines {
     /// Calls `each` with every line that ends in `bytes` and is not blank.
-    pub(super) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) {
-        let dropped = &mut self.dropped;
-        self.lines.feed(bytes, false, |line| one_line(line, dropped, &mut each));
+    pub(super) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(Frame<'_>)) {
+        let cut = &mut self.cut;
+        self.lines.feed(bytes, false, |line| one_line(line, cut, &mut each));
     }
 
     /// The stream is over: what is left is a line.
-    pub(super) fn finish(&mut self, mut each: impl FnMut(&[u8])) {
-        let dropped = &mut self.dropped;
-        self.lines.finish(|line| one_line(line, dropped, &mut each));
+    pub(super) fn finish(&mut self, mut each: impl FnMut(Frame<'_>)) {
+        let cut = &mut self.cut;
+        self.lines.finish(|line| one_line(line, cut, &mut each));
     }
 
-    /// Lines dropped because they were too long.
-    pub(super) const fn dropped(&self) -> u32 {
-        self.dropped
+    /// Lines of which only the beginning and the end were read, because they were too long.
+    pub(super) const fn cut(&self) -> u32 {
+        self.cut
     }
 }
 
-fn one_line(line: Line<'_>, dropped: &mut u32, each: &mut impl FnMut(&[u8])) {
+fn one_line(line: Frame<'_>, cut: &mut u32, each: &mut impl FnMut(Frame<'_>)) {
     match line {
-        Line::Whole(line) if line.trim_ascii().is_empty() => {}
-        Line::Whole(line) => each(line.trim_ascii()),
-        Line::Overlong => *dropped = dropped.saturating_add(1),
+        Frame::Whole(line) if line.trim_ascii().is_empty() => {}
+        Frame::Whole(line) => each(Frame::Whole(line.trim_ascii())),
+        Frame::Cut(..) => {
+            *cut = cut.saturating_add(1);
+            each(line);
+        }
     }
 }
 
@@ -203,34 +225,27 @@ fn one_line(line: Line<'_>, dropped: &mut u32, each: &mut impl FnMut(&[u8])) {
 pub(super) struct JsonArray {
     follow: Elements,
     /// The beginning of an element whose end has not come.
-    held: Vec<u8>,
-    overlong: bool,
-    dropped: u32,
+    held: Held,
+    cut: u32,
 }
 
 impl JsonArray {
     /// Calls `each` for every element that ends in `bytes`.
-    pub(super) fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(&[u8])) {
+    pub(super) fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(Frame<'_>)) {
         while let Some((last, rest)) = self.follow.end(bytes).and_then(|end| bytes.split_at_checked(end)) {
-            self.hold(last);
-            if std::mem::take(&mut self.overlong) {
-                self.dropped = self.dropped.saturating_add(1);
-            } else {
-                each(element(&self.held).1);
+            self.held.push(last);
+            match self.held.frame() {
+                Frame::Whole(held) => each(Frame::Whole(element(held).1)),
+                Frame::Cut(head, tail) => {
+                    self.cut = self.cut.saturating_add(1);
+                    let begins = head.iter().position(|byte| *byte == b'{').unwrap_or(0);
+                    each(Frame::Cut(head.get(begins..).unwrap_or_default(), tail));
+                }
             }
             self.held.clear();
             bytes = rest;
         }
-        self.hold(bytes);
-    }
-
-    fn hold(&mut self, bytes: &[u8]) {
-        self.overlong |= self.held.len() + bytes.len() > FRAME_BYTES_MAX;
-        if self.overlong {
-            self.held = Vec::new();
-        } else {
-            self.held.extend_from_slice(bytes);
-        }
+        self.held.push(bytes);
     }
 
     /// Whether it is no array.
@@ -238,9 +253,9 @@ impl JsonArray {
         self.follow.is_foreign()
     }
 
-    /// Elements left out because they were too long.
-    pub(super) const fn dropped(&self) -> u32 {
-        self.dropped
+    /// Elements of which only the beginning and the end were read, because they were too long.
+    pub(super) const fn cut(&self) -> u32 {
+        self.cut
     }
 }
 
@@ -253,11 +268,19 @@ mod tests {
     fn events(pieces: &[&[u8]]) -> (Vec<String>, u32) {
         let mut stream = EventStream::default();
         let mut seen = Vec::new();
+        let mut take = |frame: Frame<'_>| {
+            seen.push(match frame {
+                Frame::Whole(data) => String::from_utf8_lossy(data).into_owned(),
+                Frame::Cut(head, tail) => {
+                    format!("{} ... {}", head.len(), head.len() + tail.lost() + tail.bytes().len())
+                }
+            });
+        };
         for piece in pieces {
-            stream.feed(piece, |data| seen.push(String::from_utf8_lossy(data).into_owned()));
+            stream.feed(piece, &mut take);
         }
-        stream.finish(|data| seen.push(String::from_utf8_lossy(data).into_owned()));
-        (seen, stream.dropped())
+        stream.finish(&mut take);
+        (seen, stream.cut())
     }
 
     #[test]
@@ -275,13 +298,18 @@ mod tests {
     }
 
     #[test]
-    fn drops_what_is_over_the_bound_and_goes_on() {
-        let long = "x".repeat(FRAME_BYTES_MAX);
+    fn of_what_is_over_the_bound_beginning_and_end_are_kept() {
+        let long = "x".repeat(FRAME_BYTES_MAX + 50_000);
         let half = "x".repeat(FRAME_BYTES_MAX / 2);
         let stream = format!("data: {long}\n\ndata: ok\n\ndata: {half}\ndata: {half}\n\ndata: fine\n\n");
         let pieces: Vec<&[u8]> = stream.as_bytes().chunks(1000).collect();
-        assert_eq!(events(&[stream.as_bytes()]), (vec!["ok".into(), "fine".into()], 2));
-        assert_eq!(events(&pieces), (vec!["ok".into(), "fine".into()], 2));
+        for pieces in [&[stream.as_bytes()][..], &pieces] {
+            let (seen, cut) = events(pieces);
+            // `data: ` counts in the line, and is none of its value.
+            let first = format!("{} ... {}", FRAME_BYTES_MAX - 6, long.len());
+            let third = format!("{FRAME_BYTES_MAX} ... {}", FRAME_BYTES_MAX + 1);
+            assert_eq!((seen, cut), (vec![first, "ok".into(), third, "fine".into()], 2));
+        }
     }
 
     proptest! {

@@ -45,6 +45,10 @@ pub(super) struct Root<'a> {
     pub(super) status: Option<Text<'a>>,
     /// `message` and `code` as texts: an error where nothing else was said.
     pub(super) loose: (Option<Text<'a>>, Option<Text<'a>>),
+    /// It is a line of a batch's results.
+    pub(super) is_batch: bool,
+    /// `code` as a number.
+    pub(super) has_code: bool,
 }
 
 /// What an event says about itself, wherever in the object it stands.
@@ -57,6 +61,8 @@ pub(super) struct Head {
     pub(super) summary: Option<u32>,
     /// It says beside its text how the generation fares, as SGLang does.
     pub(super) fares: bool,
+    /// It is a message of JSON-RPC.
+    pub(super) is_rpc: bool,
 }
 
 fn kind(name: &str) -> Kind {
@@ -86,6 +92,11 @@ fn kind(name: &str) -> Kind {
     }
 }
 
+/// Whether this is the name of an answer's last event.
+pub(super) fn is_last(name: &str) -> bool {
+    kind(name) == Kind::Last
+}
+
 #[cfg(test)]
 thread_local! {
     /// How often an object's rest has been read ahead.
@@ -113,6 +124,7 @@ impl Head {
         match (key.raw().as_bytes(), value) {
             (b"type" | b"event_type", Value::Str(name)) => self.kind = Some(kind(&name.decode())),
             (b"index", Value::Number(spelled)) => self.index = position(spelled),
+            (b"jsonrpc", Value::Str(version)) => self.is_rpc = version.raw() == "2.0",
             (b"meta_info", Value::Object) => self.fares = true,
             (b"output_index", Value::Number(spelled)) => self.output = position(spelled),
             (b"content_index" | b"command_index", Value::Number(spelled)) => self.part = position(spelled),
@@ -139,7 +151,8 @@ impl Root<'_> {
         }
         // `{"message": ...}` and `{"code": ..., "message": ...}` alone are how some providers say that they failed.
         let (message, code) = self.loose;
-        if let Some(text) = message.filter(|_| self.head.kind == Some(Kind::Error) || !collector.has_text()) {
+        let fails = self.head.kind == Some(Kind::Error) || code.is_some() || self.has_code;
+        if let Some(text) = message.filter(|_| fails || !collector.has_text()) {
             collector.answer.error_message.get_or_insert_with(|| cut_message(&text.decode()));
             collector.failure(text);
             if let Some(code) = code {

@@ -102,8 +102,8 @@ pub(super) fn item(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) 
             (b"id", Value::Str(id)) if draft.id.is_none() => draft.id = Some(id),
             (b"name", Value::Str(name)) => draft.name = Some(name),
             (b"content", Value::Array) => content(walker, &mut draft)?,
-            (b"summary", Value::Array) => strings(walker, Value::Array, key.raw(), &mut draft.summary)?,
-            (_, other) => strings(walker, other, &known, &mut draft.rest)?,
+            (b"summary", Value::Array) => collect(walker, Value::Array, key.raw(), &mut draft.summary)?,
+            (_, other) => collect(walker, other, &known, &mut draft.rest)?,
         }
     }
     file(collector, draft, at)
@@ -121,7 +121,7 @@ fn content<'a>(walker: &mut Walker<'a>, draft: &mut Draft<'a>) -> Result<(), Jso
                         ("text" | "transcript" | "refusal", Value::Str(text)) => {
                             draft.content.push((channel, at, text));
                         }
-                        (_, other) => strings(walker, other, key.raw(), &mut draft.rest)?,
+                        (_, other) => collect(walker, other, key.raw(), &mut draft.rest)?,
                     }
                 }
             }
@@ -137,6 +137,9 @@ fn content<'a>(walker: &mut Walker<'a>, draft: &mut Draft<'a>) -> Result<(), Jso
 fn file(collector: &mut Collector, mut draft: Draft<'_>, at: u32) -> Result<(), JsonError> {
     let place = || Location::root("response").key("output").index(at);
     let kind = draft.kind.map(|kind| kind.decode()).unwrap_or_default();
+    if matches!(&*kind, "web_search_call" | "file_search_call") {
+        collector.note_run(at, kind == "web_search_call");
+    }
     let reasons = kind == "reasoning";
     for (channel, part, text) in draft.content {
         let (channel, part_at) = if reasons { (Channel::Reasoning, REASONING_TEXT + part) } else { (channel, part) };
@@ -152,7 +155,7 @@ fn file(collector: &mut Collector, mut draft: Draft<'_>, at: u32) -> Result<(), 
     if let Some(raw) = draft.asked {
         let mut walker = Walker::over(raw);
         let value = value(&mut walker)?;
-        strings(&mut walker, value, "", &mut asked)?;
+        collect(&mut walker, value, "", &mut asked)?;
     }
     let own = kind.strip_suffix("_call").unwrap_or(&kind);
     let named = draft.name.map(|name| name.decode()).filter(|name| !name.is_empty());
@@ -237,9 +240,13 @@ pub(super) fn loose<'a>(collector: &mut Collector, walker: &mut Walker<'a>, valu
     rest(collector, walker, value, "", 0, Follows::OnItsLine)
 }
 
-fn lines<'a>(walker: &mut Walker<'a>, value: Value<'a>, key: &str) -> Result<String, JsonError> {
+/// The strings of a value nobody knows the meaning of, one per line.
+///
+/// # Errors
+/// The first [`JsonError`].
+pub(super) fn lines<'a>(walker: &mut Walker<'a>, value: Value<'a>, key: &str) -> Result<String, JsonError> {
     let mut found: SmallVec<[Text<'_>; 4]> = SmallVec::new();
-    strings(walker, value, key, &mut found)?;
+    collect(walker, value, key, &mut found)?;
     Ok(joined(&found))
 }
 
@@ -247,7 +254,7 @@ fn lines<'a>(walker: &mut Walker<'a>, value: Value<'a>, key: &str) -> Result<Str
 ///
 /// # Errors
 /// The first [`JsonError`].
-fn strings<'a>(
+pub(super) fn collect<'a>(
     walker: &mut Walker<'a>,
     value: Value<'a>,
     key: &str,
@@ -304,6 +311,7 @@ fn is_label(key: &str) -> bool {
     let known = matches!(
         key,
         "id" | "type"
+            | "kind"
             | "object"
             | "role"
             | "status"

@@ -1,5 +1,7 @@
 //! A message of a conversation, whole or in deltas: chat completions call it so, and others have borrowed it.
 
+use smallvec::SmallVec;
+
 use super::answer::{Channel, Collector, Piece, Slot, bounded};
 use super::value::{Value, next_key, skip, value};
 use super::{blocks, unknown, usage};
@@ -40,6 +42,20 @@ pub(super) fn message_object(
             }
             (b"reasoning_content" | b"reasoning" | b"thinking", Value::Str(text)) => {
                 collector.append(slot(Channel::Reasoning), Piece::Text(text), || place("reasoning_content"));
+            }
+            (
+                member @ (b"reasoning_content" | b"reasoning" | b"thinking" | b"refusal"),
+                list @ (Value::Array | Value::Object),
+            ) => {
+                let (channel, key) = match member {
+                    b"refusal" => (Channel::Refusal, "refusal"),
+                    _ => (Channel::Reasoning, "reasoning_content"),
+                };
+                let mut found = SmallVec::new();
+                blocks::texts(walker, list, channel, &mut found)?;
+                for (channel, text) in found {
+                    collector.append(slot(channel), Piece::Text(text), || place(key));
+                }
             }
             (b"refusal", Value::Str(text)) => {
                 collector.append(slot(Channel::Refusal), Piece::Text(text), || place("refusal"));

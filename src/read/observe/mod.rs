@@ -20,7 +20,7 @@ mod unknown;
 mod usage;
 mod value;
 
-pub use answer::{Answer, AnswerPart, ToolCall, Usage};
+pub use answer::{Answer, AnswerPart, Media, Tier, ToolCall, ToolRuns, Usage};
 pub use estimate::estimate_tokens;
 pub use places::{Place, Places, Role};
 pub use reader::{AnswerKind, AnswerReader};

@@ -8,9 +8,10 @@ use weir_config::vocab::Unread;
 use weir_inference::PartKind;
 
 use super::answer::{Answer, Channel, Collector, Piece, Slot, bounded, message as cut_message};
-use super::frames::{EventStream, JsonArray, JsonLines};
+use super::frames::{EventStream, Frame, JsonArray, JsonLines};
+use super::head::is_last;
 use super::tail::Tail;
-use super::{absorb, dialect};
+use super::{absorb, dialect, usage};
 use crate::codec::amazon::{Message, MessageStream};
 use crate::codec::{ContentDecoder, DecodeError};
 use crate::json::{Event, JsonError, JsonErrorKind, Location, Walker};
@@ -131,6 +132,30 @@ impl Messages {
         self.note(outcome);
     }
 
+    /// A message, or what was kept of one that is too long: what its beginning says, and the counters at its end.
+    fn take_frame(&mut self, frame: Frame<'_>) {
+        let (head, tail) = match frame {
+            Frame::Whole(data) => return self.take(data),
+            Frame::Cut(head, tail) => (head, tail),
+        };
+        let whole = std::str::from_utf8(head).map_or_else(|fault| fault.valid_up_to(), str::len);
+        let head = head.get(..whole).unwrap_or_default();
+        // It breaks off somewhere, and what stood before that has been read.
+        let _cut = absorb::message(&mut self.collector, head).is_err();
+        self.read = self.read.saturating_add(1);
+        if member(head, "type").is_some_and(|name| is_last(&name)) {
+            self.collector.answer.complete = true;
+            if let Some(name) = member(head, "type")
+                && let Some(status) = name.strip_prefix("response.")
+                && self.collector.answer.finish_reason.is_none()
+            {
+                self.collector.answer.finish_reason = Some(status.to_owned());
+            }
+        }
+        tail.read_end(&mut self.collector);
+        self.collector.leave_out(tail.lost() + tail.bytes().len());
+    }
+
     fn note(&mut self, outcome: Result<(), JsonError>) {
         match outcome {
             Ok(()) => self.read = self.read.saturating_add(1),
@@ -208,6 +233,18 @@ impl AnswerReader {
             body_max: text_max.saturating_mul(2).clamp(BODY_BYTES_MIN, BODY_BYTES_MAX),
             tail: Tail::default(),
             failed: false,
+        }
+    }
+
+    /// Takes counters that stand outside of the body: prompt, answer, read from a cache, written to one.
+    pub fn counted(&mut self, told: [Option<&[u8]>; 4]) {
+        let counters = &mut self.messages.collector.counters;
+        let slots =
+            [&mut counters.prompt, &mut counters.completion, &mut counters.cache_read, &mut counters.cache_write];
+        for (slot, told) in slots.into_iter().zip(told) {
+            if let Some(told) = told.and_then(|told| std::str::from_utf8(told).ok()) {
+                usage::raise(slot, told.trim());
+            }
         }
     }
 
@@ -366,12 +403,12 @@ impl AnswerReader {
                 }
             }
             Frames::Events(stream) => {
-                stream.finish(|data| messages.take(data));
-                dropped = stream.dropped();
+                stream.finish(|frame| messages.take_frame(frame));
+                dropped = stream.cut();
             }
             Frames::Lines(lines) => {
-                lines.finish(|data| messages.take(data));
-                dropped = lines.dropped();
+                lines.finish(|frame| messages.take_frame(frame));
+                dropped = lines.cut();
             }
             Frames::Amazon(stream) => {
                 dropped = stream.dropped();
@@ -382,7 +419,7 @@ impl AnswerReader {
                     answer.unread.insert(Unread::UnreadableBody);
                 }
             }
-            Frames::Array(array) => dropped = array.dropped(),
+            Frames::Array(array) => dropped = array.cut(),
             Frames::Unknown => {}
             Frames::Ignored => messages.collector.answer.unread.insert(Unread::MediaType),
         }
@@ -409,17 +446,22 @@ impl AnswerReader {
     fn take(&mut self, bytes: &[u8]) {
         let messages = &mut self.messages;
         match &mut self.frames {
+            // No JSON begins so: events under the name of JSON.
+            Frames::Json(body) if begins_events(body, bytes) => {
+                self.frames = Frames::Events(EventStream::default());
+                self.take(bytes);
+            }
             Frames::Json(body) => {
                 let room = self.body_max.saturating_sub(body.len());
                 let (kept, beyond) = bytes.split_at_checked(room).unwrap_or((bytes, &[]));
                 body.extend_from_slice(kept);
                 self.tail.push(beyond);
             }
-            Frames::Events(stream) => stream.feed(bytes, |data| messages.take(data)),
-            Frames::Lines(lines) => lines.feed(bytes, |data| messages.take(data)),
+            Frames::Events(stream) => stream.feed(bytes, |frame| messages.take_frame(frame)),
+            Frames::Lines(lines) => lines.feed(bytes, |frame| messages.take_frame(frame)),
             Frames::Amazon(stream) => stream.feed(bytes, |message| messages.take_amazon(&message)),
             Frames::Array(array) => {
-                array.feed(bytes, |data| messages.take(data));
+                array.feed(bytes, |frame| messages.take_frame(frame));
                 // Nobody looks at what it is instead.
                 messages.collector.answer.truncated |= array.is_foreign();
             }
@@ -448,6 +490,22 @@ impl Collector {
     }
 }
 
+/// White space before a first byte that is looked at.
+const BLANK_BYTES_MAX: usize = 64;
+
+/// Whether what is kept of a body and what comes next begin like server-sent events: after a little white space at most, however that
+/// was cut.
+fn begins_events(body: &[u8], bytes: &[u8]) -> bool {
+    let blank =
+        |bytes: &[u8]| bytes.iter().take(BLANK_BYTES_MAX + 1).take_while(|byte| byte.is_ascii_whitespace()).count();
+    if blank(body) < body.len() {
+        return false;
+    }
+    let before = blank(bytes);
+    let first = bytes.get(before).filter(|_| body.len() + before <= BLANK_BYTES_MAX);
+    first.and_then(|first| AnswerKind::from_first_byte(*first)) == Some(AnswerKind::EventStream)
+}
+
 /// Reads a document that has been collected.
 fn document(messages: &mut Messages, body: &[u8]) {
     if body.trim_ascii().is_empty() {
@@ -473,8 +531,8 @@ fn document(messages: &mut Messages, body: &[u8]) {
             messages.read = 1;
             let rest = body.get(fault.at..).unwrap_or_default();
             let mut lines = JsonLines::default();
-            lines.feed(rest, |line| messages.take(line));
-            lines.finish(|line| messages.take(line));
+            lines.feed(rest, |line| messages.take_frame(line));
+            lines.finish(|line| messages.take_frame(line));
         }
         Err(_) if cut => messages.read = 1,
         Err(fault) => {

@@ -6,6 +6,7 @@
 use memchr::memmem::FinderRev;
 
 use super::answer::Collector;
+use super::head::is_last;
 use super::usage;
 use super::value::{Value, value};
 use crate::json::Walker;
@@ -16,6 +17,8 @@ const TAIL_BYTES: usize = 16 * 1024;
 const TAIL_BYTES_MAX: usize = 2 * TAIL_BYTES;
 /// The keys under which documents count their tokens.
 const USAGE_KEYS: [&str; 3] = ["\"usage\"", "\"usageMetadata\"", "\"usage_metadata\""];
+/// The keys under which messages say why an answer ended.
+const REASON_KEYS: [&str; 4] = ["\"finish_reason\"", "\"finishReason\"", "\"stop_reason\"", "\"done_reason\""];
 /// Of objects under one key so many are read, from the end: a tool's arguments may hold some, too.
 const OBJECTS_MAX: usize = 8;
 
@@ -59,6 +62,40 @@ impl Tail {
     /// Bytes that stood before it and are gone.
     pub(super) const fn lost(&self) -> usize {
         self.lost
+    }
+
+    /// Reads what a message says at its end of itself: why the answer ended, and counters that stand at its top.
+    pub(super) fn read_end(&self, collector: &mut Collector) {
+        for key in REASON_KEYS {
+            let Some(Value::Str(reason)) = self.last(key).and_then(|mut walker| value(&mut walker).ok()) else {
+                continue;
+            };
+            collector.finished(0, reason);
+            collector.answer.complete |= key == "\"finishReason\"";
+        }
+        if let Some(Value::Str(name)) = self.last("\"type\"").and_then(|mut walker| value(&mut walker).ok()) {
+            collector.answer.complete |= is_last(&name.decode());
+        }
+        if let Some(Value::Bool(true)) = self.last("\"done\"").and_then(|mut walker| value(&mut walker).ok()) {
+            collector.answer.complete = true;
+        }
+        if let Some(Value::Number(n)) =
+            self.last("\"prompt_eval_count\"").and_then(|mut walker| value(&mut walker).ok())
+        {
+            usage::raise(&mut collector.counters.prompt, n);
+        }
+        if let Some(Value::Number(n)) = self.last("\"eval_count\"").and_then(|mut walker| value(&mut walker).ok()) {
+            usage::raise(&mut collector.counters.completion, n);
+        }
+        self.read_usage(collector);
+    }
+
+    /// Where the value of the last member of this name begins.
+    fn last(&self, key: &str) -> Option<Walker<'_>> {
+        let at = FinderRev::new(key).rfind(&self.bytes)?;
+        let rest = self.bytes.get(at + key.len()..)?.trim_ascii_start().strip_prefix(b":")?;
+        let whole = std::str::from_utf8(rest).map_or_else(|fault| fault.valid_up_to(), str::len);
+        Walker::new(rest.get(..whole)?).ok()
     }
 
     /// Reads the counters in it. Inside a text a key's quotes are escaped, so that no text passes for one.

@@ -7,8 +7,10 @@ use serde::Serialize;
 use serde_json::Value;
 use weir_config::vocab::{TenantId, Timestamp, TraceId};
 use weir_storage::messages::{self, Message};
-use weir_storage::record::{SpanRecord, TraceRecord};
+use weir_storage::record::{COST_BREAKDOWN, SpanRecord, TraceRecord};
 use weir_storage::usage::SessionRecord;
+
+use crate::money::shown_breakdown;
 
 /// An item of a list.
 pub(super) trait Shown: Serialize + JsonSchema + Send + 'static {
@@ -47,6 +49,8 @@ pub(crate) struct SpanShown<'a> {
     /// `fields` names it; null for calls without tools, of which the conversation says all that a request of the dialect needs.
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<Value>,
+    /// How the cost came about: units, rates, whose prices they are. Null where there is no cost.
+    cost_breakdown: Option<Value>,
     /// What its sender said beyond these fields. Left out where there is nothing, as for every call that passed the gateway.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     attributes: BTreeMap<&'a str, &'a Value>,
@@ -77,7 +81,14 @@ pub(crate) struct TraceShown<'a> {
 
 impl<'a> SpanShown<'a> {
     pub(crate) fn of(span: &'a SpanRecord) -> Self {
-        Self { span, messages: messages::of(span), request: None, attributes: span.attributes.iter().collect() }
+        let breakdown = span.attributes.get(COST_BREAKDOWN).and_then(Value::as_str);
+        Self {
+            span,
+            messages: messages::of(span),
+            request: None,
+            cost_breakdown: breakdown.and_then(shown_breakdown),
+            attributes: span.attributes.iter().filter(|(name, _)| *name != COST_BREAKDOWN).collect(),
+        }
     }
 
     /// The same with the request, if it is asked for.

@@ -102,7 +102,7 @@ fn short(mut text: String, max: usize) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// The operations that reported spans are kept under. Names are kept for all tenants together, so senders cannot add to them.
+/// The operations that reported spans are kept under.
 const OPERATIONS: [(&str, &str); 25] = [
     ("chat", "chat_completion"),
     ("chat_completion", "chat_completion"),
@@ -130,6 +130,8 @@ const OPERATIONS: [(&str, &str); 25] = [
     ("reranker", "rerank"),
     ("guardrail", "guardrail"),
 ];
+/// What a span without a name is kept under.
+const UNNAMED: &str = "span";
 /// Those that stand for calls of a model.
 const CALLS: [&str; 9] = [
     "chat_completion",
@@ -150,8 +152,22 @@ pub(super) fn operation(span: &ReportedSpan) -> (&'static str, bool) {
         Some((_, known)) => (known, CALLS.contains(known)),
         // Who names a model and what it used has called it.
         None if span.model.is_some() && !span.usage.is_empty() => ("chat_completion", true),
-        None => ("span", false),
+        None => (UNNAMED, false),
     }
+}
+
+/// Longest name of a span that is no known operation.
+const SPAN_NAME_BYTES_MAX: usize = 128;
+
+/// The name a record has: that of its operation, or what its sender calls it. How many names a tenant may have is the store's matter.
+pub(super) fn operation_name(span: &ReportedSpan) -> Cow<'static, str> {
+    let (known, _) = operation(span);
+    if known != UNNAMED {
+        return Cow::Borrowed(known);
+    }
+    let of_span = || span.attributes.iter().find(|(name, _)| name == "span.name").and_then(|(_, value)| value.as_str());
+    let said = span.operation_name.as_deref().or_else(of_span).map(str::trim).unwrap_or_default();
+    short(said.to_owned(), SPAN_NAME_BYTES_MAX).map_or(Cow::Borrowed(known), Cow::Owned)
 }
 
 /// Who makes a model, where its name says so: Langfuse names the model of a call and nobody who answered it. A name with a part for

@@ -386,7 +386,7 @@ fn begin(said: &ReportedSpan, tenant: TenantId) -> Box<SpanRecord> {
         start_time: said.start_time,
     });
     span.provider = check::provider(said);
-    span.operation_name = Cow::Borrowed(check::operation(said).0);
+    span.operation_name = check::operation_name(said);
     span.end_time = said.end_time;
     span.duration_ms = (said.end_time.micros() - said.start_time.micros()) as f64 / 1_000.0;
     span.streaming = said.streaming;

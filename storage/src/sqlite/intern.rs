@@ -14,7 +14,7 @@ use super::facets::meet_finding;
 
 /// Remembered entries per kind.
 const REMEMBERED_MAX: usize = 4096;
-/// Models, agents and clients of a tenant that have integers of their own, of each kind. Clients choose them: each takes its text
+/// Models, agents, clients and operations of a tenant that have integers of their own, of each kind. Clients choose them: each takes its text
 /// twice and a row of the sums, which every list of the tenant's adds up.
 const LABELS_MAX: usize = 1_000;
 /// What lists know the further ones by.
@@ -48,6 +48,7 @@ pub(super) enum Label {
     Model,
     Agent,
     Client,
+    Operation,
 }
 
 impl Label {
@@ -55,6 +56,7 @@ impl Label {
     const fn sql(self) -> &'static str {
         match self {
             Self::Model => "SELECT DISTINCT model FROM tallies WHERE tenant = ?1",
+            Self::Operation => "SELECT DISTINCT operation FROM tallies WHERE tenant = ?1",
             Self::Agent => "SELECT name FROM labels WHERE tenant = ?1 AND kind = 1",
             Self::Client => "SELECT name FROM labels WHERE tenant = ?1 AND kind = 2",
         }

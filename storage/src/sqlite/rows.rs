@@ -4,6 +4,7 @@
 //! stay where the last row went. Only when a unique index objects does a row take the long way: it is either a replay
 //! (nothing to do) or a further span of a known trace.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -220,7 +221,11 @@ fn key_of(tx: &mut Tx<'_>, tenant: i64, span: &SpanRecord, former: Option<&Row<'
         .as_deref()
         .map_or(Ok((0, false)), |model| tx.interner.label(tx.conn, tenant, Label::Model, model))?;
     let provider = tx.interner.name(tx.conn, &span.provider)?;
-    let operation = tx.interner.name(tx.conn, &span.operation_name)?;
+    // Those of the gateway are few, and are none of the names that senders choose.
+    let operation = match &span.operation_name {
+        Cow::Borrowed(name) => tx.interner.name(tx.conn, name)?,
+        Cow::Owned(name) => tx.interner.label(tx.conn, tenant, Label::Operation, name)?.0,
+    };
     Ok((Key { tenant, provider, model, operation, score }, model_within))
 }
 

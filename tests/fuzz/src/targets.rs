@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use weir::codec::websocket::{self, Deflate, Frames, MESSAGE_BYTES_MAX};
 use weir::json::{self, Event, Walker};
 use weir::observe::{Answer, AnswerKind, AnswerReader};
 use weir::wire::{
@@ -35,6 +36,7 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("response", response),
     ("frames", frames),
     ("amazon", amazon),
+    ("websocket", websocket),
     ("json", json),
     ("settings", settings),
     ("otlp", otlp),
@@ -259,6 +261,37 @@ fn response(data: &[u8]) {
             other => panic!("{other:?}: {:?}", String::from_utf8_lossy(out)),
         },
     }
+}
+
+/// What a reader of frames makes of a stream, in pieces of `step` bytes.
+fn socket_messages(data: &[u8], deflate: Option<Deflate>, step: usize) -> (Vec<(websocket::Event, Vec<u8>)>, bool) {
+    let (mut frames, mut seen) = (Frames::new(deflate), Vec::new());
+    for piece in data.chunks(step.max(1)) {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let before = rest.len();
+            match frames.next(&mut rest) {
+                Ok(Some(event)) => {
+                    assert!(rest.len() < before, "a frame without a byte");
+                    let is_text = matches!(event, websocket::Event::Text { .. });
+                    assert!(frames.message().len() <= MESSAGE_BYTES_MAX);
+                    seen.push((event, if is_text { frames.message().to_vec() } else { Vec::new() }));
+                }
+                Ok(None) => assert!(rest.is_empty(), "a frame that has not ended leaves nothing"),
+                Err(_) => return (seen, true),
+            }
+        }
+    }
+    (seen, false)
+}
+
+/// Frames of a WebSocket, compressed or not: the messages do not depend on how the bytes were cut.
+fn websocket(data: &[u8]) {
+    let Some((first, data)) = data.split_first() else { return };
+    let deflate = [None, Some(Deflate { resets: false }), Some(Deflate { resets: true })][usize::from(first % 3)];
+    let whole = socket_messages(data, deflate, data.len());
+    assert_eq!(whole, socket_messages(data, deflate, 1), "a byte at a time");
+    assert_eq!(whole, socket_messages(data, deflate, 7), "seven bytes at a time");
 }
 
 /// Frames of streamed answers: any cut gives the same answer, within bounds.

@@ -24,6 +24,12 @@ pub(super) fn member<'a>(
             usage::read(collector, walker)?;
             collector.answer.complete = true;
         }
+        // The model's own body says nothing of it.
+        (b"amazon-bedrock-guardrailAction", Value::Str(action)) => {
+            if action.raw() == "INTERVENED" {
+                collector.finished(0, action);
+            }
+        }
         (b"output", Value::Object) => output_object(collector, walker)?,
         _ => return Ok(Taken::No),
     }

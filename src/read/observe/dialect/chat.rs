@@ -2,10 +2,10 @@
 
 use crate::json::{JsonError, Location, Walker};
 use crate::observe::answer::{Channel, Collector, Piece, Slot};
-use crate::observe::blocks;
 use crate::observe::head::{Head, Root, Taken, error, look_ahead};
 use crate::observe::message::message_object;
 use crate::observe::value::{Value, next_key, next_value, skip, value};
+use crate::observe::{blocks, usage};
 
 pub(super) fn member<'a>(
     _: &mut Root<'a>,
@@ -55,6 +55,8 @@ fn choice(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result
             }
             (b"finish_reason", Value::Str(reason)) => collector.finished(index, reason),
             (b"error", Value::Object) => error(collector, walker)?,
+            // Moonshot counts here in its streams.
+            (b"usage", Value::Object) => usage::read(collector, walker)?,
             (_, other) => skip(walker, other)?,
         }
     }

@@ -1,7 +1,7 @@
 //! Gemini: candidates made of parts, and the steps of an interaction.
 
-use crate::json::{JsonError, Walker};
-use crate::observe::answer::Collector;
+use crate::json::{JsonError, Location, Text, Walker};
+use crate::observe::answer::{Channel, Collector, Piece, Slot};
 use crate::observe::blocks::{block, number_ahead};
 use crate::observe::head::{Root, Taken};
 use crate::observe::items;
@@ -17,10 +17,31 @@ pub(super) fn member<'a>(
     match (key, value) {
         (b"candidates", Value::Array) => candidates(collector, walker)?,
         (b"interaction", Value::Object) => return Ok(Taken::Nested),
+        (b"promptFeedback" | b"prompt_feedback", Value::Object) => refused_prompt(collector, walker)?,
         (b"steps", Value::Array) => steps(collector, walker)?,
         _ => return Ok(Taken::No),
     }
     Ok(Taken::Yes)
+}
+
+/// `{blockReason, blockReasonMessage}`: the prompt was refused, and there are no candidates.
+fn refused_prompt(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
+    while let Some(key) = next_key(walker)? {
+        match (key.raw(), value(walker)?) {
+            ("blockReason" | "block_reason", Value::Str(reason)) if !reason.raw().ends_with("UNSPECIFIED") => {
+                collector.finished(0, reason);
+                collector.answer.complete = true;
+            }
+            ("blockReasonMessage" | "block_reason_message", Value::Str(text)) => refusal(collector, text),
+            (_, other) => skip(walker, other)?,
+        }
+    }
+    Ok(())
+}
+
+fn refusal(collector: &mut Collector, text: Text<'_>) {
+    let slot = Slot { choice: 0, channel: Channel::Refusal, block: 0 };
+    collector.append(slot, Piece::Text(text), || Location::root("response").key("promptFeedback"));
 }
 
 /// The array `candidates`: `{content: {parts: [...]}, finishReason, index}`.
@@ -54,6 +75,8 @@ fn candidate(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Res
                 collector.finished(choice, reason);
                 collector.answer.complete = true;
             }
+            // Why it ended so.
+            (b"finishMessage" | b"finish_message", Value::Str(text)) => refusal(collector, text),
             (_, other) => skip(walker, other)?,
         }
     }

@@ -11,11 +11,13 @@ mod local;
 mod media;
 mod messages;
 mod responses;
+mod rpc;
 mod text;
 #[cfg(test)]
 mod toy;
 
 pub(super) use bedrock::message as amazon_message;
+pub(super) use rpc::member as rpc_member;
 
 use super::answer::Collector;
 use super::head::{Root, Taken};

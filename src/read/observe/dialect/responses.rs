@@ -20,6 +20,9 @@ pub(super) fn member<'a>(
         (b"delta", Value::Str(text)) => text_delta(collector, state.head, text),
         (b"item", Value::Object) => items::item(collector, walker, state.head.output.unwrap_or(0))?,
         (b"response", Value::Object) => return Ok(Taken::Nested),
+        // What a call of a batch was answered.
+        (b"result", Value::Object) if state.is_batch => return Ok(Taken::Nested),
+        (b"body", Value::Object) if state.is_nested => return Ok(Taken::Nested),
         (b"output", Value::Array) => items::output(collector, walker)?,
         (b"text" | b"output_text", Value::Str(_)) if state.head.kind == Some(Kind::Repeat) => {}
         // The end of a transcription repeats what its deltas have said.

@@ -1,0 +1,377 @@
+//! The turns of a WebSocket: which messages ask for an answer, which belong to one, and the record of each.
+//!
+//! | interface | a turn begins | belongs to it | it ends |
+//! |---|---|---|---|
+//! | Responses | with the client's `response.create`, on the lane of its `stream_id` | what names its response, or its lane | `response.completed` and relatives, `error` |
+//! | Realtime | with the server's `response.created`; its request is what the client has said since the last one | what names its response | `response.done` |
+//!
+//! Each turn has a journal of its own, like a request over HTTP: it settles when its answer has ended or the socket has. Invariants: at
+//! most [`TURNS_MAX`] are open and [`SAID_BYTES_MAX`] bytes are kept of what no turn has taken yet; nothing here waits. Must not know:
+//! frames, sockets.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use weir_config::vocab::{Operation, Timestamp, Unread};
+
+use super::exchange::{Exchange, raw_body};
+use super::parse::{admission, fresh_w3c_span};
+use crate::exchange::Moments;
+use crate::json::{Event, Walker, integer};
+use crate::observe::{AnswerKind, AnswerReader};
+use crate::process::Core;
+use crate::record::CallIds;
+use crate::settle::journal::{Journal, Opening};
+use crate::settle::text::RequestText;
+use crate::wire::RequestHead;
+
+/// Turns of one socket that are open at a time; providers allow fewer.
+const TURNS_MAX: usize = 64;
+/// Bytes of what a client has said that no turn has taken yet.
+const SAID_BYTES_MAX: usize = 1 << 20;
+
+/// What is spoken on a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaks {
+    Responses,
+    Realtime,
+}
+
+impl Speaks {
+    /// By the path of its handshake; `None` where nobody here reads it.
+    pub(super) fn of(head: &RequestHead) -> Option<Self> {
+        let path = head.path().trim_end_matches('/');
+        match path.rsplit('/').next() {
+            Some("responses") => Some(Self::Responses),
+            Some("realtime") => Some(Self::Realtime),
+            _ => None,
+        }
+    }
+}
+
+/// What a message says of itself.
+#[derive(Debug, Default)]
+pub(super) struct Peek<'a> {
+    kind: &'a str,
+    /// The lane it belongs to.
+    pub(super) lane: Option<&'a str>,
+    /// The client's own id of it.
+    pub(super) event: Option<&'a str>,
+    response: Option<&'a str>,
+    status: Option<u16>,
+    /// It prepares an answer and asks for none.
+    prepares: bool,
+    /// Members that hold what is said.
+    said: Vec<&'a str>,
+}
+
+impl<'a> Peek<'a> {
+    /// `None` for what is no JSON object.
+    pub(super) fn at(message: &'a [u8]) -> Option<Self> {
+        let mut walker = Walker::new(message).ok()?;
+        let Some(Event::ObjectStart) = walker.next_event().ok()? else { return None };
+        let mut peek = Self::default();
+        while let Some(Event::Key(key)) = walker.next_event().ok()? {
+            let raw = walker.next_raw().ok()??;
+            let plain = || raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+            match key.raw() {
+                "type" => peek.kind = plain().unwrap_or_default(),
+                "stream_id" => peek.lane = plain(),
+                "event_id" => peek.event = plain(),
+                "response_id" => peek.response = plain().or(peek.response),
+                "status" => peek.status = integer(raw).and_then(|status| u16::try_from(status).ok()),
+                "generate" => peek.prepares = raw == "false",
+                "response" => {
+                    peek.response = member(raw, "id").or(peek.response);
+                    peek.said.push(raw);
+                }
+                "item" | "session" => peek.said.push(raw),
+                _ => {}
+            }
+        }
+        Some(peek)
+    }
+
+    /// Whether the message of a client holds nothing that somebody could read: sound, and orders to the interface.
+    fn is_wordless(&self) -> bool {
+        self.kind.starts_with("input_audio_buffer.")
+            || matches!(self.kind, "response.cancel" | "output_audio_buffer.clear")
+    }
+
+    /// Whether sound passes in it.
+    pub(super) fn is_sound(&self) -> bool {
+        self.kind == "input_audio_buffer.append"
+    }
+}
+
+/// A string of an object, where it needs no decoding.
+fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+    let mut walker = Walker::over(object);
+    let Some(Event::ObjectStart) = walker.next_event().ok()? else { return None };
+    while let Some(Event::Key(key)) = walker.next_event().ok()? {
+        let raw = walker.next_raw().ok()??;
+        if key.raw() == name {
+            return raw.strip_prefix('"')?.strip_suffix('"');
+        }
+    }
+    None
+}
+
+struct Turn {
+    lane: Option<Box<str>>,
+    response: Option<Box<str>>,
+    journal: Box<Journal>,
+}
+
+/// What a message of the client is.
+pub(super) enum Asks {
+    /// Nothing that is recorded by itself, or looked at.
+    Nothing,
+    /// It is looked at; what it says is part of the next turn.
+    Says(Bytes),
+    /// It asks for an answer, or prepares one; or nobody here knows it.
+    Turn {
+        body: Bytes,
+        /// An answer is expected.
+        answered: bool,
+        billable: bool,
+    },
+}
+
+/// The open turns of one socket.
+pub(super) struct Turns {
+    speaks: Speaks,
+    open: Vec<Turn>,
+    /// What the client has said since the last turn, as items of a list.
+    said: Vec<u8>,
+    /// Some of that was left out.
+    left_out: bool,
+    /// How journals are opened.
+    opening: NewTurn,
+}
+
+/// What the turns of one socket have in common.
+pub(super) struct NewTurn {
+    core: Rc<Core>,
+    ids: CallIds,
+    exchange: OfExchange,
+}
+
+struct OfExchange {
+    head: Box<RequestHead>,
+    route: crate::inspect::Route,
+    source: std::net::IpAddr,
+    doubts_agent: bool,
+}
+
+impl NewTurn {
+    pub(super) fn of(core: &Rc<Core>, exchange: &Exchange) -> Self {
+        let ids = exchange.journal.ids.clone();
+        let exchange = OfExchange {
+            head: exchange.head.clone(),
+            route: exchange.route.clone(),
+            source: exchange.journal.source(),
+            doubts_agent: exchange.journal.doubts_agent,
+        };
+        Self { core: Rc::clone(core), ids, exchange }
+    }
+
+    /// The journal of a turn whose request is `body`: of the socket's trace, below its span.
+    pub(super) fn journal(&self, body: Bytes, billable: bool) -> Box<Journal> {
+        let settings = self.core.settings();
+        let (skip, storable) = admission(&self.core, &settings, &self.exchange.head);
+        let ids = CallIds {
+            span_id: fresh_w3c_span(),
+            parent_span_id: Some(self.ids.span_id),
+            start_time: Timestamp::now(),
+            operation: Operation::ChatCompletion,
+            // The model stands in what is said, or the socket's address has named it.
+            ..self.ids.clone()
+        };
+        let opening = Opening {
+            ids,
+            source: self.exchange.source,
+            dialect: self.exchange.route.dialect,
+            moments: Moments::now(),
+            line: self.exchange.head.line(),
+            billable,
+            retrieval: false,
+            results: None,
+            skip,
+            storable,
+        };
+        let mut journal = Box::new(Journal::open(&self.core, &settings, opening));
+        journal.doubts_agent = self.exchange.doubts_agent;
+        journal.streams();
+        if journal.wants_text() {
+            journal.inspection.text =
+                RequestText::Raw(raw_body(&self.exchange.head, &self.exchange.route, body, false));
+        }
+        journal
+    }
+}
+
+impl Turns {
+    pub(super) fn new(speaks: Speaks, opening: NewTurn) -> Self {
+        Self { speaks, open: Vec::new(), said: Vec::new(), left_out: false, opening }
+    }
+
+    /// What is spoken.
+    pub(super) const fn speaks(&self) -> Speaks {
+        self.speaks
+    }
+
+    /// What a message of the client asks for.
+    pub(super) fn asks(&self, message: &Bytes, peek: &Peek<'_>) -> Asks {
+        if peek.is_wordless() {
+            return Asks::Nothing;
+        }
+        match self.speaks {
+            Speaks::Responses => {
+                let creates = peek.kind == "response.create";
+                Asks::Turn { body: message.clone(), answered: creates, billable: creates && !peek.prepares }
+            }
+            Speaks::Realtime if peek.said.is_empty() && peek.kind.starts_with("response.") => Asks::Nothing,
+            Speaks::Realtime if peek.said.is_empty() => {
+                Asks::Turn { body: message.clone(), answered: false, billable: false }
+            }
+            Speaks::Realtime => Asks::Says(request_of(&peek.said.join(","))),
+        }
+    }
+
+    /// The journal of a turn.
+    pub(super) fn journal(&self, body: Bytes, billable: bool) -> Box<Journal> {
+        self.opening.journal(body, billable)
+    }
+
+    /// The client has said this, which is forwarded; it is part of the next turn.
+    pub(super) fn said(&mut self, peek: &Peek<'_>) {
+        for said in &peek.said {
+            if self.said.len() + said.len() > SAID_BYTES_MAX {
+                self.left_out = true;
+                continue;
+            }
+            if !self.said.is_empty() {
+                self.said.push(b',');
+            }
+            self.said.extend_from_slice(said.as_bytes());
+        }
+    }
+
+    /// A turn has begun.
+    pub(super) fn begin(&mut self, lane: Option<&str>, mut journal: Box<Journal>) {
+        if self.open.len() >= TURNS_MAX {
+            // Some provider answers none of them: the oldest is taken to be lost.
+            lost(&mut self.open.remove(0).journal, "more turns were begun on this socket than can be open at a time");
+        }
+        journal.answered(200);
+        if journal.wants_text() {
+            let text_max = usize::try_from(journal.settings.limits.max_response_size_bytes).unwrap_or(usize::MAX);
+            journal.read_answer(Box::new(AnswerReader::new(AnswerKind::JsonLines, None, text_max)));
+        }
+        if let Some(lane) = lane {
+            journal.tag("stream_id", lane.chars().take(128).collect());
+        }
+        self.open.push(Turn { lane: lane.map(Into::into), response: None, journal });
+    }
+
+    /// The server has said this, which goes to the client.
+    pub(super) fn answered(&mut self, message: &[u8]) {
+        let Some(peek) = Peek::at(message) else { return };
+        if self.speaks == Speaks::Realtime && peek.kind == "response.created" {
+            let said = std::mem::take(&mut self.said);
+            let mut journal = self.journal(request_of(&String::from_utf8_lossy(&said)), true);
+            if std::mem::take(&mut self.left_out) {
+                journal.passes_unread(Unread::Truncated);
+            }
+            self.begin(peek.lane, journal);
+        }
+        let Some(at) = self.turn_of(&peek) else { return };
+        let ends = self.ends(&peek);
+        let Some(turn) = self.open.get_mut(at) else { return };
+        if turn.response.is_none() {
+            turn.response = peek.response.map(Into::into);
+        }
+        if peek.kind != "response.created" && peek.kind != "response.in_progress" {
+            turn.journal.moments.first_byte.get_or_insert_with(Instant::now);
+        }
+        if peek.kind == "error" {
+            turn.journal.answered(peek.status.filter(|status| (100..600).contains(status)).unwrap_or(400));
+        }
+        // Lines end the messages of the copy: one inside of a message is white space.
+        if memchr::memchr(b'\n', message).is_some() {
+            let line: Vec<u8> = message.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }).collect();
+            turn.journal.relayed(line.len() + 1, [&line[..], b"\n"].into_iter());
+        } else {
+            turn.journal.relayed(message.len() + 1, [message, b"\n"].into_iter());
+        }
+        if ends {
+            drop(self.open.remove(at));
+        }
+    }
+
+    fn ends(&self, peek: &Peek<'_>) -> bool {
+        match self.speaks {
+            Speaks::Responses => matches!(
+                peek.kind,
+                "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "error"
+            ),
+            Speaks::Realtime => peek.kind == "response.done",
+        }
+    }
+
+    /// By the response's id; where a message names none, or one that is new, by its lane.
+    fn turn_of(&self, peek: &Peek<'_>) -> Option<usize> {
+        let known = peek.response.and_then(|id| self.open.iter().position(|turn| turn.response.as_deref() == Some(id)));
+        known.or_else(|| {
+            let mut of_lane = self.open.iter().enumerate().filter(|(_, turn)| turn.lane.as_deref() == peek.lane);
+            match peek.response {
+                Some(_) => of_lane.find(|(_, turn)| turn.response.is_none()).map(|(at, _)| at),
+                None if self.speaks == Speaks::Realtime && peek.kind == "error" => None,
+                None => of_lane.next().map(|(at, _)| at),
+            }
+        })
+    }
+
+    /// The socket has ended.
+    pub(super) fn end(&mut self, why: &str) {
+        for mut turn in self.open.drain(..) {
+            lost(&mut turn.journal, why);
+        }
+        // What was said and never answered was said all the same.
+        if !self.said.is_empty() {
+            let said = std::mem::take(&mut self.said);
+            let mut journal = self.journal(request_of(&String::from_utf8_lossy(&said)), false);
+            journal.answered(200);
+        }
+    }
+}
+
+fn lost(journal: &mut Journal, why: &str) {
+    journal.failed("socket_closed", why);
+    journal.event("socket_closed", why);
+}
+
+/// Items as the request that they are part of.
+fn request_of(items: &str) -> Bytes {
+    Bytes::from(format!("{{\"input\":[{items}]}}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_says_what_it_is() {
+        let message =
+            br#"{"type":"response.create","stream_id":"a","generate":false,"input":[{"role":"user","content":"hi"}]}"#;
+        let peek = Peek::at(message).unwrap();
+        assert_eq!((peek.kind, peek.lane, peek.prepares), ("response.create", Some("a"), true));
+        let message = br#"{"response":{"id":"r1","status":"completed"},"stream_id":"b","type":"response.completed"}"#;
+        let peek = Peek::at(message).unwrap();
+        assert_eq!((peek.kind, peek.lane, peek.response), ("response.completed", Some("b"), Some("r1")));
+        assert!(Peek::at(b"[1]").is_none() && Peek::at(b"hello").is_none());
+        assert!(Peek::at(br#"{"type":"input_audio_buffer.append","audio":"AAAA"}"#).unwrap().is_sound());
+    }
+}
