@@ -173,7 +173,7 @@ impl Terms {
         match case {
             Case::Words(words) => inspection::run(analyser, scratch, &words, &how),
             Case::Document(mut reader) => {
-                let answer = survive(|| reader.finish())?;
+                let answer = survive(|| reader.finish_by(Some(deadline)))?;
                 let texts = Texts { request: None, answer: Some(&answer), before: 0, context: None };
                 let mut inspection = inspection::run(analyser, scratch, &texts, &how)?;
                 // Of what cannot be read nothing is known.
