@@ -17,9 +17,17 @@ pub mod govern;
 #[allow(dead_code)]
 mod hostile;
 pub mod net;
+#[cfg(test)]
+#[path = "../tests/hostile/peak.rs"]
+mod peak;
 pub mod react;
 pub mod read;
 pub mod serve;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+#[path = "../tests/hostile/texts.rs"]
+mod texts;
 
 pub use app::{boot, cli};
 pub use gateway::{client, flow, golden, judging, process, settle};

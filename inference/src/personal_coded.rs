@@ -21,17 +21,22 @@ const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
-/// A text without its codings, and where its characters stood.
+/// Bytes of the plain text between two places of which the original's are kept.
+const STEP: usize = 256;
+
+/// A text without its codings, and where its characters stood: two bytes for each of its bytes, however many of them are coded.
 pub(crate) struct Plain {
     pub(crate) text: String,
-    /// Where each coded character begins and ends in `text`, and in the original.
-    units: Vec<(Range<usize>, Range<usize>)>,
+    /// How many bytes of the original each byte of `text` was: one, or more where it was coded.
+    lengths: Vec<u8>,
+    /// Where every [`STEP`]th byte of `text` stood.
+    places: Vec<usize>,
 }
 
 impl Plain {
     /// What the text says where characters of it are coded one by one; `None` where none is.
     pub(crate) fn of(text: &str) -> Option<Self> {
-        let (mut out, mut units) = (String::new(), Vec::new());
+        let (mut out, mut lengths) = (String::new(), Vec::new());
         let bytes = text.as_bytes();
         let mut done = 0;
         let mut from = 0;
@@ -39,38 +44,52 @@ impl Plain {
             let at = from + step;
             from = at + 1;
             let Some((c, length)) = unit(bytes.get(at..).unwrap_or_default()) else { continue };
+            if done == 0 {
+                out.reserve_exact(bytes.len());
+                lengths.reserve_exact(bytes.len());
+            }
             out.push_str(text.get(done..at)?);
-            let start = out.len();
-            out.push(c);
-            units.push((start..out.len(), at..at + length));
-            (done, from) = (at + length, at + length);
+            lengths.resize(out.len(), 1);
+            out.push(char::from(c));
+            lengths.push(length);
+            (done, from) = (at + usize::from(length), at + usize::from(length));
         }
-        if units.is_empty() {
+        if lengths.is_empty() {
             return None;
         }
         out.push_str(text.get(done..)?);
-        Some(Self { text: out, units })
+        lengths.resize(out.len(), 1);
+        let mut before = 0;
+        let places = lengths.chunks(STEP).map(|chunk| {
+            let place = before;
+            before += sum(chunk);
+            place
+        });
+        let places = places.collect();
+        Some(Self { text: out, lengths, places })
     }
 
     /// Where a stretch of the plain text stands in the original, where it holds something coded.
     pub(crate) fn original(&self, range: &Range<usize>) -> Option<Range<usize>> {
-        let first = self.units.partition_point(|(plain, _)| plain.end <= range.start);
-        self.units.get(first).filter(|(plain, _)| plain.start < range.end)?;
-        Some(self.place(range.start)..self.place(range.end))
+        let is_coded = self.lengths.get(range.clone())?.iter().any(|length| *length > 1);
+        is_coded.then(|| self.place(range.start)..self.place(range.end))
     }
 
     /// Where a place of the plain text stands in the original.
     fn place(&self, at: usize) -> usize {
-        let next = self.units.partition_point(|(plain, _)| plain.end <= at);
-        let (plain, original) =
-            next.checked_sub(1).and_then(|last| self.units.get(last)).map_or((0, 0), |(p, o)| (p.end, o.end));
-        let at = self.units.get(next).map_or(at, |(unit, _)| at.min(unit.start));
-        original + (at - plain)
+        // Behind the last byte there may be no step.
+        let step = (at / STEP).min(self.places.len().saturating_sub(1));
+        let since = self.lengths.get(step * STEP..at).unwrap_or_default();
+        self.places.get(step).copied().unwrap_or_default() + sum(since)
     }
 }
 
-/// The ASCII character, or one of Latin-1, that the beginning of `bytes` spells, and how long that is.
-fn unit(bytes: &[u8]) -> Option<(char, usize)> {
+fn sum(lengths: &[u8]) -> usize {
+    lengths.iter().map(|length| usize::from(*length)).sum()
+}
+
+/// The ASCII character that the beginning of `bytes` spells, and how long that is.
+fn unit(bytes: &[u8]) -> Option<(u8, u8)> {
     let hex = |digits: &[u8]| {
         let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
         u32::from_str_radix(text, 16).ok()
@@ -103,8 +122,8 @@ fn unit(bytes: &[u8]) -> Option<(char, usize)> {
         _ => return None,
     };
     // What is no letter of an address or number stays coded: a line break would make two words of one.
-    let c = char::from_u32(code).filter(|c| (' '..='~').contains(c))?;
-    Some((c, length))
+    let c = u8::try_from(code).ok().filter(|c| (b' '..=b'~').contains(c))?;
+    Some((c, u8::try_from(length).ok()?))
 }
 
 /// The runs of base64 in a text, up to `most` bytes each, and the words they spell.
@@ -135,4 +154,31 @@ fn runs(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
 
 const fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Each stretch of the plain text stands where its characters were written.
+        #[test]
+        fn places_are_those_of_the_original(
+            words in proptest::collection::vec(prop::sample::select(vec!["a", "\\u0040", "%41", "&#66;", "\\\\\\u0043", "é", "&commat;", " "]), 1..900),
+            (from, to) in (0usize..900, 0usize..900),
+        ) {
+            let whole = words.concat();
+            let said = |words: &[&str]| words.concat();
+            let Some(plain) = Plain::of(&whole) else { return Ok(()) };
+            let (from, to) = (from.min(to).min(words.len()), from.max(to).min(words.len()));
+            let plainly = |words: &[&str]| Plain::of(&said(words)).map_or_else(|| said(words), |plain| plain.text);
+            let start = plainly(&words[..from]).len();
+            let end = start + plainly(&words[from..to]).len();
+            let coded = words[from..to].iter().any(|word| word.len() > 2);
+            let expected = said(&words[..from]).len()..said(&words[..to]).len();
+            prop_assert_eq!(plain.original(&(start..end)), coded.then_some(expected));
+        }
+    }
 }

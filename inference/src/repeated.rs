@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::time::Instant;
 
 /// Words in a row that count as a repetition. Fewer meet by chance.
 const RUN_WORDS: usize = 8;
@@ -13,10 +14,14 @@ const RUN_WORDS: usize = 8;
 const ORIGINAL_WORDS_MIN: usize = 12;
 /// Words of an original that are kept, from its beginning.
 const WORDS_MAX: usize = 32_768;
+/// Repeated words that are noted before those that were noted twice go.
+const SEEN_MAX: usize = 2 * WORDS_MAX;
 /// From so many repeated words on it is no longer a phrase the text was asked to use.
 const REPEATED_WORDS_MIN: usize = 24;
 /// The same for a part of a short original.
 const REPEATED_SHARE_MIN: f64 = 0.5;
+/// Bytes between two looks at the clock.
+const CLOCK_STEP: usize = 64 << 10;
 /// Base of the rolling hash; odd, so that it can be divided out.
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -125,7 +130,12 @@ impl Original {
 
     /// What `text` repeats of it, where that is more than a phrase.
     pub fn repeated_in(&self, text: &str) -> Option<Repeated> {
-        let mut seen = Vec::new();
+        self.repeated_by(text, None)
+    }
+
+    /// The same of what can be read of `text` before the deadline.
+    pub fn repeated_by(&self, text: &str, deadline: Option<Instant>) -> Option<Repeated> {
+        let (mut seen, mut clock) = (Vec::new(), 0);
         let (mut rolling, mut run, mut longest) = (Rolling::new(), None, 0..0);
         words(text, |word, at| {
             let known = rolling.push(word, at.start).and_then(|(hash, from)| Some((self.runs.get(&hash)?, from)));
@@ -135,11 +145,20 @@ impl Original {
                     if at.end - from > longest.len() {
                         longest = from..at.end;
                     }
-                    seen.push(*begins as usize);
+                    seen.push(*begins);
+                    if seen.len() >= SEEN_MAX {
+                        // Each is one of the words that are kept, so that half of them go.
+                        seen.sort_unstable();
+                        seen.dedup();
+                    }
                 }
                 None => run = None,
             }
-            true
+            if at.end < clock {
+                return true;
+            }
+            clock = at.end + CLOCK_STEP;
+            deadline.is_none_or(|deadline| Instant::now() < deadline)
         });
         // In proportion to this text, not to the original: an answer may have many texts.
         seen.sort_unstable();
@@ -151,11 +170,12 @@ impl Original {
 }
 
 /// How many of `words` words stand in a run that was seen, by where runs begin, in order.
-fn covered(begins: &[usize], words: usize) -> usize {
+fn covered(begins: &[u32], words: usize) -> usize {
     let (mut count, mut until) = (0, 0);
     for begin in begins {
+        let begin = *begin as usize;
         let end = (begin + RUN_WORDS).min(words);
-        count += end.saturating_sub(until.max(*begin));
+        count += end.saturating_sub(until.max(begin));
         until = until.max(end);
     }
     count

@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use memchr::memmem;
 use parking_lot::Mutex;
@@ -27,6 +28,8 @@ pub const CONTEXT_BYTES: usize = 512;
 const PERSONAL_BYTES_MAX: usize = 512;
 /// Longest bank account number with its blanks; groups of it may be letters only.
 const IBAN_BYTES_MAX: usize = 48;
+/// Runs of letters and digits between two looks at the clock.
+const RUNS_STEP: usize = 1024;
 /// Most of a private key that waits for its last line; the largest in use are a fifth of that.
 const KEY_BYTES_MAX: usize = 16 << 10;
 
@@ -109,24 +112,42 @@ impl Taker {
 
     /// What is taken out of a text that plays this role.
     pub fn pieces(&mut self, text: &str, kind: PartKind) -> Vec<Taken> {
+        self.pieces_by(text, kind, None).unwrap_or_default()
+    }
+
+    /// The same; `None` where the deadline passed before all of the text had been looked at.
+    pub fn pieces_by(&mut self, text: &str, kind: PartKind, deadline: Option<Instant>) -> Option<Vec<Taken>> {
         let mut found = Vec::new();
         if self.taking.personal {
             // No longer than what waits while a text grows.
-            let personal = personal_within(text, kind, PERSONAL_BYTES_MAX / 2, None).unwrap_or_default().into_iter();
+            let personal = personal_within(text, kind, PERSONAL_BYTES_MAX / 2, deadline)?.into_iter();
             found.extend(personal.map(|one| Taken { range: one.range(), tag: one.tag(), open: false }));
         }
         if self.taking.secrets {
-            self.credentials(text, kind, &mut found);
+            self.credentials(text, kind, deadline, &mut found)?;
         }
-        joined(found)
+        Some(joined(found))
     }
 
-    fn credentials(&mut self, text: &str, kind: PartKind, found: &mut Vec<Taken>) {
-        let Some(secrets) = Secrets::get() else { return };
+    /// `None` where the deadline passed.
+    fn credentials(
+        &mut self,
+        text: &str,
+        kind: PartKind,
+        deadline: Option<Instant>,
+        found: &mut Vec<Taken>,
+    ) -> Option<()> {
+        let Some(secrets) = Secrets::get() else { return Some(()) };
+        let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if is_late() {
+            return None;
+        }
         self.folded.fold(text);
         let bytes = self.folded.bytes(text);
-        let limits = Limits { scope: kind.bit(), jailbreak: false, credentials: true, deadline: None };
-        secrets.matcher.scan(bytes, limits, &mut self.memory);
+        let limits = Limits { scope: kind.bit(), jailbreak: false, credentials: true, deadline };
+        if secrets.matcher.scan(bytes, limits, &mut self.memory).cut {
+            return None;
+        }
         let mut keys = KeyEnds::default();
         let mut take = |from: usize, to: usize, kind: &str| {
             let (start, end) = self.folded.original(text, from, to);
@@ -142,9 +163,15 @@ impl Taker {
                 take(seen.start, seen.end, kind);
             }
         }
-        for bare in Runs::new(bytes).filter_map(|run| secret::bare(bytes, run.start, run.end)) {
-            take(bare.start, bare.end, bare.secret_type);
+        for (number, run) in Runs::new(bytes).enumerate() {
+            if number % RUNS_STEP == RUNS_STEP - 1 && is_late() {
+                return None;
+            }
+            if let Some(bare) = secret::bare(bytes, run.start, run.end) {
+                take(bare.start, bare.end, bare.secret_type);
+            }
         }
+        Some(())
     }
 
     /// How much of a text that goes on is settled, where these are the pieces of it: up to its last words in most prose.

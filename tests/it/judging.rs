@@ -121,6 +121,9 @@ on_both_drivers! {
         assert!(waited >= Duration::from_millis(300) && waited < Duration::from_secs(5), "{waited:?}");
         let events = &gateway.trace_of(&answer)["spans"][0]["events"];
         assert!(events.to_string().contains("verdict_timeout"), "{events}");
+        assert_eq!(answer.header("x-service-analysis").as_deref(), Some("skipped;reason=verdict_timeout"));
+        let tags = &gateway.trace_of(&answer)["spans"][0]["tags"];
+        assert_eq!(tags["verdict_skipped"], "judge;reason=timeout", "{tags}");
     }
 }
 

@@ -4,6 +4,12 @@
 //! The texts are those of the review that found one call of 12 MB ending the process, and one tenant switching blocking off for
 //! another. With WEIR_MEMORY_FULL they are as long as there, and there are 10,000 calls.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::support::{AUTH, Call, Client, Driver, Gateway, Setup, Upstream, call, chat_call, eventually, provider};
@@ -116,57 +122,129 @@ fn what_is_masked_for_one_tenant_switches_blocking_off_for_no_other() {
     });
 }
 
-/// The process in 512 MiB; without a control group of its own, what it has had at most says whether it would have fitted.
-#[test]
-#[ignore = "takes minutes; .ci/full runs it"]
-fn hostile_calls_of_all_kinds_fit_into_512_mib() {
-    let (calls, long) = if is_full() { (10_000, 200) } else { (160, 8) };
-    let limit = "max_body_memory_bytes: 134217728";
-    let (long_min, step) = if is_full() { (4 << 20, 16 << 20) } else { (1 << 20, 2 << 20) };
+/// A control group for one process, with so much memory and no swap; taken away with it.
+struct MemoryGroup {
+    folder: PathBuf,
+    aborts: &'static str,
+}
+
+impl MemoryGroup {
+    /// `None` where none can be made: then what the process has had at most says whether it would have fitted.
+    fn of(id: u32, bytes: usize) -> Option<Self> {
+        let name = format!("weir-test-{id}");
+        let forms = [
+            ("/sys/fs/cgroup", "memory.max", "memory.swap.max", "memory.events"),
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control"),
+        ];
+        forms.into_iter().find_map(|(root, limit, swap, aborts)| {
+            let folder = PathBuf::from(root).join(&name);
+            std::fs::create_dir(&folder).ok()?;
+            let group = Self { folder, aborts };
+            std::fs::write(group.folder.join(limit), bytes.to_string()).ok()?;
+            let _without_swap = std::fs::write(group.folder.join(swap), bytes.to_string()).is_ok();
+            std::fs::write(group.folder.join("cgroup.procs"), id.to_string()).ok()?;
+            Some(group)
+        })
+    }
+
+    /// How often the system has ended a process for want of memory.
+    fn aborts(&self) -> usize {
+        let said = std::fs::read_to_string(self.folder.join(self.aborts)).unwrap();
+        let counts = said.lines().filter_map(|line| line.strip_prefix("oom_kill ")?.parse::<usize>().ok());
+        counts.sum()
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // Not before its process has ended.
+        let ends = || std::fs::remove_dir(&self.folder).is_ok() || !self.folder.exists();
+        for _ in 0..200 {
+            if ends() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Bytes of the files of its store.
+fn disk_bytes(folder: &Path) -> u64 {
+    let files = std::fs::read_dir(folder).unwrap();
+    files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum()
+}
+
+/// Half of the long texts come from the provider: its answer to a short request.
+fn hostile_provider(long_min: usize) -> Upstream {
     let answers: Vec<String> = (0..8).map(|number| hostile(number, 4 << 10)).collect();
-    let upstream = Upstream::play(move |peer| {
+    Upstream::play(move |peer| {
         let mut number = 0;
         while let Some(request) = peer.request() {
             number += 1;
-            let dear = request.body.len() < 100;
-            let text = if dear { hostile(number, long_min) } else { answers[number % 8].clone() };
-            let body =
-                json!({ "choices": [{ "index": 0, "message": { "role": "assistant", "content": text } }] }).to_string();
+            let is_dear = request.body.len() < 100;
+            let text = if is_dear { hostile(number, long_min) } else { answers[number % 8].clone() };
+            let body = json!({ "choices": [{ "index": 0, "message": { "role": "assistant", "content": text } }] });
+            let body = body.to_string();
             peer.say(format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
                 body.len()
             ));
         }
-    });
-    let setup = Setup::new(Driver::Auto).upstream(upstream.url()).unlimited().server(limit);
-    let gateway = setup.with("max_request_size_bytes: 50000000").start();
-    let done = std::sync::atomic::AtomicUsize::new(0);
+    })
+}
+
+/// The process in 512 MiB, with the memory for bodies that it would take there by itself, and a bound on the disk.
+#[test]
+#[ignore = "takes minutes; .ci/full runs it"]
+fn hostile_calls_of_all_kinds_fit_into_512_mib() {
+    const GROUP: usize = 512 << 20;
+    const DISK: u64 = 64 << 20;
+    let (calls, long) = if is_full() { (10_000, 200) } else { (160, 8) };
+    let (long_min, step) = if is_full() { (4 << 20, 16 << 20) } else { (1 << 20, 2 << 20) };
+    let upstream = hostile_provider(long_min);
+    let disk = tempfile::TempDir::new().unwrap();
+    let storage = format!("{{database_path: '{}', max_bytes: {DISK}}}", disk.path().join("weir.db").display());
+    let setup = Setup::new(Driver::Auto).upstream(upstream.url()).unlimited().storage(&storage);
+    let setup = setup.server("max_body_memory_bytes: 134217728").with("max_request_size_bytes: 50000000");
+    let mut gateway = setup.start();
+    let group = MemoryGroup::of(gateway.id(), GROUP);
+    let done = AtomicUsize::new(0);
+    let statuses = Mutex::new(BTreeMap::<u16, usize>::new());
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 loop {
-                    let number = done.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    let number = done.fetch_add(1, Ordering::SeqCst);
                     if number >= calls {
                         return;
                     }
                     let is_long = number.is_multiple_of(calls / long);
                     let bytes = if is_long { long_min + number * 7919 % step } else { 2 << 10 };
-                    // Half of the long texts come from the provider.
-                    let text = if is_long && number / (calls / long) % 2 == 1 {
-                        String::new()
-                    } else {
-                        hostile(number, bytes)
-                    };
-                    let mut client = Client::connect(gateway.addr);
+                    let is_answer = is_long && number / (calls / long) % 2 == 1;
+                    let text = if is_answer { String::new() } else { hostile(number, bytes) };
+                    let mut client = Client::connect(gateway.addr).patient();
                     client.try_say(chat_call(&text).bytes());
                     let status = client.answer().status;
                     assert!(matches!(status, 200 | 400 | 413 | 429 | 503), "{status}");
+                    *statuses.lock().unwrap().entry(status).or_default() += 1;
                 }
             });
         }
     });
     assert_eq!(call(gateway.addr, Call::get("/health").bytes()).status, 200, "it is alive");
-    let peak = peak_mib(&gateway);
-    println!("{calls} calls, {long} of them long: {peak} MiB at most");
-    assert!(peak <= 512, "{peak} MiB");
+    assert_eq!(gateway.ended(), None);
+    let aborts = group.as_ref().map(MemoryGroup::aborts);
+    let (peak, files) = (peak_mib(&gateway), disk_bytes(disk.path()) >> 20);
+    let statuses = statuses.into_inner().unwrap();
+    println!(
+        "{calls} calls, {long} of them long: {peak} MiB at most, aborts {aborts:?}, {files} MiB of files, {statuses:?}"
+    );
+    assert!(aborts.is_none_or(|aborts| aborts == 0), "{aborts:?}");
+    assert!(peak << 20 <= GROUP, "{peak} MiB");
+    eventually("the files are within their bound", || {
+        let files = disk_bytes(disk.path());
+        // Beside the bound stands the log of what is being written.
+        (files <= 2 * DISK).then_some(())
+    });
+    gateway.kill();
 }

@@ -29,12 +29,19 @@ fn provider() -> Upstream {
                     format!("event: response.created\ndata: {event}\n\nevent: response.completed\ndata: {end}\n\n"),
                 )
             } else {
-                let made = json!({
-                    "metadata": {"id": "not-this"},
-                    "id": format!("{last}-{number}"),
-                    "thread_id": format!("thread-{number}"),
-                    "output_file_id": format!("out-{number}"),
-                });
+                let made = match last.as_str() {
+                    // Gemini's objects have names.
+                    "cachedContents" => json!({"name": format!("cachedContents/cc-{number}"), "model": "models/g"}),
+                    "files" if request.path.starts_with("/upload/") => {
+                        json!({"file": {"name": format!("files/up-{number}"), "display_name": "a/b"}})
+                    }
+                    _ => json!({
+                        "metadata": {"id": "not-this"},
+                        "id": format!("{last}-{number}"),
+                        "thread_id": format!("thread-{number}"),
+                        "output_file_id": format!("out-{number}"),
+                    }),
+                };
                 ("application/json", made.to_string())
             };
             let length = body.len();
@@ -225,6 +232,49 @@ on_both_drivers! {
         try_all(&gateway, &ids);
         for path in &made_by_others {
             assert_eq!([&mine, &theirs].map(|key| ask(&gateway, key, ("GET", path, "")).status), [200, 403], "{path}");
+        }
+    }
+
+    fn what_gemini_names_and_what_lines_of_a_file_name_is_its_tenant_s(driver) {
+        let provider = provider();
+        let gateway = start(driver, &provider, LENT);
+        let [(_, mine), (_, theirs)] = ["acme", "other"].map(|name| gateway.key(&gateway.tenant(name), "operator"));
+        let cached = ask(&gateway, &mine, ("POST", "/v1beta/cachedContents", r#"{"model":"models/g","contents":[]}"#));
+        assert_eq!(cached.status, 200, "{}", cached.text());
+        let cached = cached.json()["name"].as_str().unwrap().to_owned();
+        let file = ask(&gateway, &mine, ("POST", "/upload/v1beta/files", "some words"));
+        assert_eq!(file.status, 200, "{}", file.text());
+        let file = file.json()["file"]["name"].as_str().unwrap().to_owned();
+        let says = |part: Value| json!({"contents": [{"role": "user", "parts": [part]}]});
+        let uri = format!("https://generativelanguage.googleapis.com/v1beta/{file}");
+        let with_file = says(json!({"fileData": {"fileUri": uri, "mimeType": "text/plain"}}));
+        let with_cached = json!({"cachedContent": cached, "contents": [{"role": "user", "parts": [{"text": "a"}]}]});
+        let line = json!({"key": "1", "request": with_file}).to_string();
+        let lines = format!("{}\n{line}\n", json!({"custom_id": "0", "body": {"model": "m", "input": "a"}}));
+        let form = format!(
+            "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--b\r\nContent-Disposition: form-data; \
+             name=\"file\"; filename=\"calls.jsonl\"\r\n\r\n{lines}\r\n--b--\r\n"
+        );
+        let uses = [
+            ("GET", format!("/v1beta/{file}"), String::new(), ""),
+            ("GET", format!("/v1beta/{cached}"), String::new(), ""),
+            ("POST", "/v1beta/models/g:generateContent".to_owned(), with_file.to_string(), "application/json"),
+            ("POST", "/v1beta/models/g:streamGenerateContent?alt=sse".to_owned(), with_cached.to_string(), "application/json"),
+            ("POST", "/v1/files".to_owned(), form, "multipart/form-data; boundary=b"),
+            ("POST", "/upload/v1beta/files".to_owned(), lines, "application/jsonl"),
+        ];
+        for (method, path, body, media) in &uses {
+            let of = |key: &str| {
+                let asked = Call::with_method(method, path, body.as_str()).key(key);
+                let asked = if media.is_empty() { asked } else { asked.content_type(media) };
+                call(gateway.addr, asked.bytes()).status
+            };
+            assert_eq!([of(&mine), of(&theirs)], [200, 403], "{method} {path} {body}");
+        }
+        // Public addresses and other stores are no objects of the account.
+        for uri in ["https://www.youtube.com/watch?v=x", "gs://bucket/files.pdf"] {
+            let body = says(json!({"fileData": {"fileUri": uri}})).to_string();
+            assert_eq!(ask(&gateway, &theirs, ("POST", "/v1beta/models/g:generateContent", &body)).status, 200, "{uri}");
         }
     }
 

@@ -62,6 +62,8 @@ use crate::upstreams::{Figures, SharedUpstreams};
 
 /// How long the last scrapers may take after a takeover; each has two seconds.
 const SCRAPES_LIMIT: Duration = Duration::from_secs(3);
+/// How long the store may take to note the last objects that were made at providers.
+const OBJECTS_LIMIT: Duration = Duration::from_secs(2);
 /// How long consumers of finished spans may take to deal with what there is at the end.
 const CONSUMERS_LIMIT: Duration = Duration::from_secs(5);
 
@@ -481,6 +483,12 @@ impl Gateway {
         clean &= self.grpc.is_none_or(|grpc| grpc.stop(left()));
         inference.stop_within(left());
         process.give_up_background();
+        if !process.parts.objects.flush(left().min(OBJECTS_LIMIT)) {
+            tracing::error!(
+                "which tenant made which objects at a provider was not all written down: it may use the last ones no more"
+            );
+            clean = false;
+        }
         clean &= keep::save(&process.parts.spend, &store);
         let unwritten = identities.persist_pending();
         if unwritten > 0 {

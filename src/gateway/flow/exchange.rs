@@ -136,14 +136,14 @@ impl Exchange {
         self.allowed.as_ref().is_some_and(|allowed| matches!(allowed.operations(), (Some(_), _) | (_, Some(_))))
     }
 
-    /// Whether its body may name objects of which only its tenant's own are allowed: what is uploaded, and what is said to models that
-    /// keep nothing, names none.
+    /// Whether its body may name objects of which only its tenant's own are allowed: what is said to models that keep nothing names none;
+    /// a file that is uploaded may hold calls that do.
     fn names_objects(&self) -> bool {
         let may_name = match self.route.operation {
             Operation::ChatCompletion | Operation::Responses | Operation::Messages => {
                 matches!(self.route.dialect, Dialect::ChatCompletions | Dialect::Messages)
             }
-            Operation::Proxy => self.takes() != Takes::Files,
+            Operation::GenerateContent | Operation::Interaction | Operation::Proxy => true,
             _ => false,
         };
         self.is_lent && may_name

@@ -363,8 +363,13 @@ impl Look {
     /// `None` when a detector panicked.
     fn run(self, process: &Process, scratch: &mut Scratch, progress: &Progress) -> Option<Looked> {
         progress.begun(self.raw.body.len());
-        let text::ReadRaw { mut view, room, out_of_room, decoded } =
-            text::read_raw(self.dialect, &self.raw, Goes::Changed, self.decoded_bytes_max, &process.bodies);
+        let (bodies, until) = (process.bodies.of(self.tenant), Some(self.deadline));
+        let text::ReadRaw { mut view, room, out_of_room, decoded, is_late } =
+            text::read_raw(self.dialect, &self.raw, Goes::Changed, self.decoded_bytes_max, (&bodies, until));
+        if is_late && self.raw.body.len() > INLINE_TEXT_BYTES_MAX {
+            // Who waited for it has gone on.
+            return None;
+        }
         text::recall(&process.turns, self.tenant, &mut view);
         progress.begun(view.text.len());
         let Self { asked, raw, plan, text_max, wants_names, .. } = self;

@@ -134,6 +134,7 @@ fn makes(exchange: &Exchange, known: &KnownOperation<'_>) -> Option<Makes> {
         (Family::Batches, Scope::Create | Scope::Object(_)) => Some(Makes::Batch),
         (Family::Files, Scope::Object(_)) if exchange.head.path().ends_with("/complete") => Some(Makes::Upload),
         (Family::Assistants, Scope::Create) if exchange.head.path().ends_with("/runs") => Some(Makes::Run),
+        (Family::Files | Family::CachedContents, Scope::Create) => Some(Makes::Named),
         (_, Scope::Create) => Some(Makes::One),
         _ => None,
     }

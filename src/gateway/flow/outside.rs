@@ -143,6 +143,7 @@ async fn ask(core: &Core, exchange: &mut Exchange) {
             core.meter.dropped(other.name(), "timeout");
             let said = format!("`{}` gave no verdict within {} ms", other.name(), other.limit().as_millis());
             exchange.journal.event("verdict_timeout", &said);
+            exchange.journal.inspection.misses_verdict = true;
             exchange.journal.tag("verdict_skipped", format!("{};reason=timeout", other.name()));
             continue;
         };

@@ -170,12 +170,18 @@ fn advisory(exchange: &Exchange, payload: &Payload, is_decoded: bool) -> Option<
     Some((at, rewrite::advisory_message(&inspection.findings, least, view.messages_empty)?))
 }
 
-/// What the client is told when analysis did not see all of the request.
+/// What the client is told where nobody who was waited for has said anything of the request.
+const VERDICT_TIMEOUT: &str = "skipped;reason=verdict_timeout";
+
+/// What the client is told when analysis did not see all of the request, or a verdict came too late.
 fn notice(exchange: &Exchange, payload: &Payload) -> Option<&'static str> {
     let inspection = &exchange.journal.inspection;
     match (inspection.analysis, &inspection.text) {
         (Analysis::Skipped(skip), _) => Some(skip.header()),
-        (Analysis::Ran | Analysis::Rules, RequestText::Read(view)) => view.unread().worst().map(Unread::header),
+        (Analysis::Ran | Analysis::Rules, RequestText::Read(view)) => {
+            let missed = inspection.misses_verdict.then_some(VERDICT_TIMEOUT);
+            view.unread().worst().map(Unread::header).or(missed)
+        }
         (Analysis::Due, _) if !matches!(payload, Payload::Empty) => exchange.unread_by_head().map(Unread::header),
         (Analysis::Ran | Analysis::Rules | Analysis::Due, _) => None,
     }

@@ -211,7 +211,7 @@ impl Terms {
                 Some(inspection)
             }
             Case::Document(mut reader) => {
-                let answer = survive(|| reader.finish())?;
+                let answer = survive(|| reader.finish_by(Some(deadline)))?;
                 let texts = Texts { request: None, answer: Some(&answer), before: 0, context: None };
                 let mut inspection = inspection::run(analyser, scratch, &texts, &how)?;
                 inspection.findings.extend(judge(texts.calls()).unwrap_or_default());

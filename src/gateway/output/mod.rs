@@ -36,6 +36,8 @@ use crate::settle::journal::Journal;
 pub(crate) use body::{Body, sniffed};
 use document::DocumentTap;
 pub(crate) use observer::Observer;
+#[cfg(test)]
+pub(crate) use redact::redacts;
 use redact::{RedactDocument, RedactStream};
 use stream::StreamTap;
 

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
 use parking_lot::Mutex;
@@ -26,6 +26,8 @@ const UNWRITTEN_MAX: usize = 65_536;
 const BATCH_MAX: usize = 256;
 /// How long to wait before the store is asked again to take what it did not.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long to wait for room in the queue.
+const ROOM_PAUSE: Duration = Duration::from_millis(5);
 
 type Digest = [u8; 16];
 
@@ -44,6 +46,8 @@ struct Recent {
 enum Order {
     Note(MadeObject),
     Ask(Question),
+    /// Says whether all that was noted before has been stored.
+    Flush(SyncSender<bool>),
 }
 
 struct Question {
@@ -74,6 +78,22 @@ impl MadeObjects {
             Put::Fresh => self.orders.try_send(Order::Note(object)).is_ok(),
             Put::There => true,
         }
+    }
+
+    /// Waits until what was noted has been stored; false where it is not within this time, or the store does not take it.
+    pub fn flush(&self, within: Duration) -> bool {
+        let (tell, told) = sync_channel(1);
+        let until = Instant::now() + within;
+        let mut order = Order::Flush(tell);
+        // The thread makes room as soon as the store answers.
+        while let Err(TrySendError::Full(again)) = self.orders.try_send(order) {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(ROOM_PAUSE);
+            order = again;
+        }
+        told.recv_timeout(until.saturating_duration_since(Instant::now())).unwrap_or(false)
     }
 
     /// Whether a tenant has made an object, as far as memory knows.
@@ -125,7 +145,7 @@ fn key(upstream: &str, object: &str) -> Digest {
 
 /// Asks the store until nobody is left who could want something.
 fn work(orders: &Receiver<Order>, book: &dyn ObjectBook) {
-    let mut unwritten = VecDeque::new();
+    let (mut unwritten, mut flushed) = (VecDeque::new(), Vec::new());
     loop {
         let first = if unwritten.is_empty() {
             orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -139,10 +159,15 @@ fn work(orders: &Receiver<Order>, book: &dyn ObjectBook) {
             match order {
                 Order::Note(object) => unwritten.push_back(object),
                 Order::Ask(question) => answer(book, question),
+                Order::Flush(tell) => flushed.push(tell),
             }
         }
         if !unwritten.is_empty() {
             write(book, &mut unwritten);
+        }
+        // Whoever waits may have given up.
+        for tell in flushed.drain(..) {
+            let _heard = tell.try_send(unwritten.is_empty()).is_ok();
         }
         if is_over {
             return;
@@ -231,10 +256,7 @@ mod tests {
             futures_executor(told)
         };
         assert_eq!((ask(one), ask(two)), (vec![true, false], vec![false, false]));
-        drop(objects);
-        while book.0.lock().unwrap().len() < 2 {
-            std::thread::yield_now();
-        }
+        assert!(objects.flush(Duration::from_secs(60)));
         assert_eq!(book.0.lock().unwrap()[1], made(one, "file-1"));
     }
 

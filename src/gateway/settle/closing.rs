@@ -10,10 +10,9 @@ use weir_inference::{Job, Lane, Turn, Work};
 use super::charge::better_counter;
 use super::complete::{Finish, Finished, complete, complete_unanalysed};
 use super::inspection::{Rest, survive};
-use super::masking::MASKING_LIMIT;
 use super::models::{self, Missed};
 use super::pool_meter::with_pool_meter;
-use super::publish::{Publish, observe_detectors};
+use super::publish::{MaskedWithin, Publish, observe_detectors};
 use crate::meter::CoreMeter;
 use crate::process::Process;
 use crate::process::unsettled::Noted;
@@ -59,7 +58,7 @@ pub(super) enum Step {
 pub(super) fn close(process: &Arc<Process>, meter: &CoreMeter, how: How, mut finished: Finished, publish: Publish) {
     let rest = finished.rest.take();
     if rest.is_none() && !(how.vocabulary && better_counter(&finished.span).is_some()) {
-        return publish.run(process, meter, finished, None, ());
+        return publish.run(process, meter, finished, MaskedWithin::SHORT, ());
     }
     let noted = process.note_unsettled(finished.span.trace_id);
     let file = File { process: Arc::clone(process), publish, how, held: None, noted };
@@ -133,9 +132,17 @@ impl File {
 
     /// Ends here, with what there is. Whoever finds the call recorded finds its memory given back.
     fn end(self, finished: Finished) {
+        self.end_within(finished, MaskedWithin::time());
+    }
+
+    /// The same on a core, where there was no room on the pool.
+    fn end_on_core(self, finished: Finished) {
+        self.end_within(finished, MaskedWithin::SHORT);
+    }
+
+    fn end_within(self, finished: Finished, masked: MaskedWithin) {
         let Self { process, publish, held, noted, .. } = self;
-        let masked_by = Some(Instant::now() + MASKING_LIMIT);
-        with_pool_meter(&process, |meter| publish.run(&process, meter, finished, masked_by, held));
+        with_pool_meter(&process, |meter| publish.run(&process, meter, finished, masked, held));
         drop(noted);
     }
 }
@@ -154,14 +161,16 @@ impl Work for Closing {
             // This runs on the core: what would have to be read first is left out.
             (Step::Complete(finish), Turn::Refused) => {
                 let finished = complete_unanalysed(&process, finish.without_unread_text(), "queue_full", true);
-                file.end(finished);
+                file.end_on_core(finished);
             }
-            (Step::Complete(finish), _) => {
+            (Step::Complete(mut finish), _) => {
+                finish.deadline = Some(deadline);
                 let finished = complete_unanalysed(&process, *finish, "analyzer_timeout", was_busy);
                 file.end(finished);
             }
             (Step::Count(finished), Turn::Run(..)) => file.go_on(*finished),
             // The estimate stands.
+            (Step::Count(finished), Turn::Refused) => file.end_on_core(*finished),
             (Step::Count(finished), _) => file.end(*finished),
         }
     }

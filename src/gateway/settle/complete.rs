@@ -17,6 +17,7 @@ use super::leak;
 use super::prompt_cache;
 use super::prompt_order;
 use super::provenance;
+use super::masking::MASKING_LIMIT;
 use super::seam;
 use super::text::{self, RequestText};
 use crate::inspect::{RequestView, RpcCall, TextPart};
@@ -241,6 +242,8 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         ..
     } = finish;
     let mut unread_answer = UnreadSet::default();
+    // The record keeps what is read of it, however little time is left for looking at that.
+    let read_by = deadline.map(|_| Instant::now() + MASKING_LIMIT);
     // What a compressed body grew to counts as a body in memory until the record has been put together.
     let mut _room = None;
     let view = match request_text {
@@ -253,7 +256,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
                     &raw,
                     text::Goes::AsItCame,
                     decoded_bytes_max,
-                    &process.bodies.of(span.tenant_id),
+                    (&process.bodies.of(span.tenant_id), read_by),
                 )
             }) {
                 Some(text::ReadRaw { mut view, room, .. }) => {
@@ -269,7 +272,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         }
     };
     let answered = answer.is_some() || answer_lost;
-    let answer = answer.and_then(|mut reader| survive(|| reader.finish()));
+    let answer = answer.and_then(|mut reader| survive(|| reader.finish_by(read_by)));
     match &answer {
         Some(answer) => unread_answer.join(answer.unread),
         None if answered => unread_answer.insert(Unread::UnreadableBody),
@@ -294,7 +297,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         found.note_unread(&mut unread_request, &mut unread_answer);
         (outcome, ran, rest) = (found.outcome, found.ran, found.rest);
         if let (true, Some(view), Some(answer)) = (guarded, &view, &answer) {
-            let leaked = survive(|| leak::findings(view, answer, view.records())).unwrap_or_default();
+            let leaked = survive(|| leak::findings(view, answer, view.records(), deadline)).unwrap_or_default();
             span.security_findings.extend(leaked);
             span.security_score = span.security_score.map(|_| score(&span.security_findings));
         }

@@ -76,6 +76,8 @@ pub(crate) struct Inspection {
     pub(crate) detectors: DetectorSet,
     /// What others said of it who were waited for: it is part of the record whatever became of the analysis.
     pub(crate) outside: Vec<(&'static str, Vec<Finding>)>,
+    /// One of them did not say anything in time.
+    pub(crate) misses_verdict: bool,
 }
 
 /// The journal of one exchange.
@@ -145,6 +147,7 @@ impl Journal {
                 acting: None,
                 detectors: DetectorSet::default(),
                 outside: Vec::new(),
+                misses_verdict: false,
             },
             store,
             unread: UnreadSet::default(),

@@ -1,5 +1,7 @@
 //! Whether an answer repeats the system prompt it was given (`output_safety.enabled`).
 
+use std::time::Instant;
+
 use weir_config::vocab::part::PartForm;
 use weir_config::vocab::{ByteSpan, Finding, Severity};
 use weir_inference::{Original, PartKind, Repeated};
@@ -12,8 +14,8 @@ use crate::observe::Answer;
 const MOST: f64 = 0.5;
 
 /// What `answer` repeats of the instructions in `view`; `before` parts of the record stand before those of the answer. What a
-/// model thinks is left out: it reads its instructions there.
-pub(crate) fn findings(view: &RequestView, answer: &Answer, before: usize) -> Vec<Finding> {
+/// model thinks is left out: it reads its instructions there. What is read by the deadline counts.
+pub(crate) fn findings(view: &RequestView, answer: &Answer, before: usize, deadline: Option<Instant>) -> Vec<Finding> {
     let system = view.parts.iter().filter(|part| part.kind == PartKind::System && !part.is_credential());
     let system = system.filter_map(|part| view.text.get(part.range.clone()));
     let Some(original) = Original::of(system) else { return Vec::new() };
@@ -22,7 +24,7 @@ pub(crate) fn findings(view: &RequestView, answer: &Answer, before: usize) -> Ve
     });
     said.filter_map(|(at, part)| {
         let words = answer.text.get(part.range.clone())?;
-        let mut finding = finding(original.repeated_in(words)?);
+        let mut finding = finding(original.repeated_by(words, deadline)?);
         finding.location = text::answer_location(answer, at);
         finding.part = u32::try_from(before + at).ok();
         Some(finding)

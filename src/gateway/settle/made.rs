@@ -26,6 +26,8 @@ pub(crate) enum Makes {
     Run,
     /// An upload, which becomes a file.
     Upload,
+    /// An object with an `id`, or with a `name` that ends with its id.
+    Named,
 }
 
 impl Makes {
@@ -37,6 +39,8 @@ impl Makes {
             (None, "output_file_id" | "error_file_id") => self == Self::Batch,
             (None, "thread_id") => self == Self::Run,
             (Some("file"), "id") => self == Self::Upload,
+            // Gemini's are known by a name, an uploaded file within what is said of it.
+            (None | Some("file"), "name") => self == Self::Named,
             _ => false,
         }
     }
@@ -56,7 +60,7 @@ pub(crate) struct Maker {
 impl Maker {
     /// Takes in what came of the answer, and notes what it names. False where nothing could be kept of it.
     pub(crate) fn feed<'a>(&mut self, pieces: impl Iterator<Item = &'a [u8]>, objects: &MadeObjects) -> bool {
-        let is_over = self.makes == Makes::One && !self.noted.is_empty();
+        let is_over = matches!(self.makes, Makes::One | Makes::Named) && !self.noted.is_empty();
         if is_over || self.buffer.len() >= READ_BYTES_MAX {
             return true;
         }
@@ -114,8 +118,12 @@ impl Maker {
                 }
                 Event::Key(text) if depth <= 2 => key = text.decode().into_owned(),
                 Event::Str(text) if (1..=2).contains(&depth) && self.makes.names(around.as_deref(), &key) => {
-                    ids.push(text.decode().into_owned());
-                    if self.makes == Makes::One {
+                    let named = text.decode();
+                    // The name of an object stands behind that of its kind.
+                    let id = if key == "name" { named.rsplit_once('/').map(|(_, id)| id) } else { Some(&*named) };
+                    let Some(id) = id.filter(|id| !id.is_empty()) else { continue };
+                    ids.push(id.to_owned());
+                    if matches!(self.makes, Makes::One | Makes::Named) {
                         return;
                     }
                 }
@@ -157,6 +165,14 @@ mod tests {
                 r#"{"id":"b","input_file_id":"f-9","output_file_id":"f-1","error_file_id":null}"#,
                 &["b", "f-1"],
             ),
+            (
+                Makes::Named,
+                false,
+                r#"{"file":{"display_name":"a/b","name":"files/abc","uri":"https://x.test/files/abc"}}"#,
+                &["abc"],
+            ),
+            (Makes::Named, false, r#"{"name":"projects/p/locations/l/cachedContents/77","model":"m"}"#, &["77"]),
+            (Makes::Named, false, r#"{"name":"my.txt","id":"file-1"}"#, &["file-1"]),
             (Makes::Upload, false, r#"{"id":"u","file":{"id":"file-1","parts":[{"id":"x"}]}}"#, &["u", "file-1"]),
             (
                 Makes::One,

@@ -31,13 +31,15 @@ pub(crate) struct Means<'a> {
     pub(crate) deadline: Option<Instant>,
     /// The memory for bodies.
     pub(crate) bodies: &'a Budget,
+    /// The longest text of which pieces are taken out, in bytes; a longer one is not kept.
+    pub(crate) longest: usize,
 }
 
 /// How long masking a record may take. It is linear in its texts: this is the bound for the longest of them on a machine that is
 /// busy.
 pub(crate) const MASKING_LIMIT: Duration = Duration::from_secs(10);
 /// Shorter texts need no memory worth counting.
-const SMALL_BYTES: usize = 64 << 10;
+pub(crate) const SMALL_BYTES: usize = 64 << 10;
 /// What masking a text takes while it is done, in lengths of the text: its marks, places in it, and the text that is kept.
 const WORK_TIMES: usize = 4;
 /// What is kept of a text that could not be masked.
@@ -69,12 +71,12 @@ impl Masking {
     }
 
     /// How many pieces would have been taken out of an answer on its way to its client, had that not been only counted.
-    pub(crate) fn counted(self, span: &SpanRecord) -> usize {
+    pub(crate) fn counted(self, span: &SpanRecord, deadline: Option<Instant>) -> usize {
         let (Some(taking), Some(text)) = (self.counts, &span.response) else { return 0 };
         let mut taker = Taker::new(taking);
         let said = span.parts.iter().filter(|part| part.side == PartSide::Response && part.kind != PartKind::ToolCall);
         let words = said.filter_map(|part| Some((text.get(place(part)?)?, part.kind)));
-        words.map(|(words, kind)| taker.pieces(words, kind).len()).sum()
+        words.map_while(|(words, kind)| taker.pieces_by(words, kind, deadline)).map(|found| found.len()).sum()
     }
 
     /// Takes it out of a finished record.
@@ -123,10 +125,11 @@ impl Masking {
     ) -> (Vec<Mark>, bool) {
         let of = Parts { parts: &span.parts, side };
         let mut room = None;
-        let has_room = text.len() <= SMALL_BYTES || {
-            let permit = room.insert(means.bodies.of(span.tenant_id).permit());
-            permit.grow(text.len().saturating_mul(WORK_TIMES))
-        };
+        let has_room = text.len() <= SMALL_BYTES
+            || text.len() <= means.longest && {
+                let permit = room.insert(means.bodies.of(span.tenant_id).permit());
+                permit.grow(text.len().saturating_mul(WORK_TIMES))
+            };
         let marks = has_room.then(|| self.marks(text, of, &span.security_findings, found, means.deadline));
         marks.flatten().unwrap_or_else(|| (vec![Mark { range: 0..text.len(), with: NOT_KEPT }], false))
     }

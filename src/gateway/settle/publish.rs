@@ -14,7 +14,7 @@ use weir_storage::{Dropped, Taken};
 
 use super::charge::{Counter, UNPRICED, UNPRICED_UNITS, charge, is_answered, uncharge};
 use super::complete::{Finished, Outcome};
-use super::masking::{Masking, Means};
+use super::masking::{MASKING_LIMIT, Masking, Means, SMALL_BYTES};
 use super::prompt_cache;
 use crate::anomalies::{Anomalies, Anomaly, Call};
 use crate::meter::{CoreMeter, Counted, Direction, Model};
@@ -52,6 +52,25 @@ pub(crate) struct Publish {
     pub(crate) reported: bool,
 }
 
+/// What masking the record may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MaskedWithin {
+    /// Until when it goes on.
+    pub(crate) deadline: Option<Instant>,
+    /// The longest text of which pieces are taken out, in bytes.
+    pub(crate) longest: usize,
+}
+
+impl MaskedWithin {
+    /// On the pool.
+    pub(crate) fn time() -> Self {
+        Self { deadline: Some(Instant::now() + MASKING_LIMIT), longest: usize::MAX }
+    }
+
+    /// On a core, which must not be held up.
+    pub(crate) const SHORT: Self = Self { deadline: None, longest: SMALL_BYTES };
+}
+
 /// Shows how long each detector took.
 pub(crate) fn observe_detectors(process: &Process, meter: &CoreMeter, ran: &Ran) {
     for (detector, micros) in process.parts.analyser.latencies_us(ran) {
@@ -68,7 +87,7 @@ impl Publish {
         process: &Process,
         meter: &CoreMeter,
         mut finished: Finished,
-        masked_by: Option<Instant>,
+        masked: MaskedWithin,
         held: T,
     ) {
         if finished.bill.pending || self.retrieval {
@@ -79,9 +98,9 @@ impl Publish {
         }
         self.report(process, meter, &finished);
         if finished.span.status_code.is_some_and(|status| (200..300).contains(&status)) {
-            meter.redacted(true, self.masking.counted(&finished.span));
+            meter.redacted(true, self.masking.counted(&finished.span, masked.deadline));
         }
-        let means = Means { deadline: masked_by, bodies: &process.bodies };
+        let means = Means { deadline: masked.deadline, bodies: &process.bodies, longest: masked.longest };
         self.masking.apply(&mut finished.span, &means);
         process.parts.redaction.mask_record(&mut finished.span);
         drop(held);

@@ -15,6 +15,8 @@ use crate::inspect::{RequestView, TextPart};
 /// Bytes looked at of each side. A phrase is shorter; and this text is new with every turn, so that its length is what the look
 /// costs.
 const SIDE_BYTES_MAX: usize = 96;
+/// Short turns before the last two that are looked at with them.
+const TURNS_MAX: usize = 8;
 /// In the metadata of a finding: what kind of credential it is about.
 const SECRET: &str = "secret_type";
 /// In the metadata of a finding: what kind of personal data it is about.
@@ -75,6 +77,8 @@ pub(crate) struct Seam {
     pieces: SmallVec<[Piece; 2]>,
     /// What a finding across it is marked with.
     mark: &'static str,
+    /// What does not reach its last piece was seen when that was said.
+    is_for_last: bool,
 }
 
 /// A stretch of one text.
@@ -98,7 +102,8 @@ impl Seam {
         seams
     }
 
-    /// The seam between the last two turns of the user. `None` where there is one turn only.
+    /// The seam between the last two turns of the user, with short ones before them: a phrase may be cut into more than two. `None` where
+    /// there is one turn only.
     fn between_turns<'a, T: Turn>(parts: &[T], text: impl Fn(&T) -> Option<&'a str>) -> Option<Self> {
         let is_users = |part: &T| part.kind() == PartKind::User && part.is_words();
         let users = || parts.iter().enumerate().rev().filter(|(_, part)| is_users(part));
@@ -112,7 +117,19 @@ impl Seam {
             return None;
         }
         let mut seam = Self::new(PartKind::User, "split_over_turns");
-        seam.text.reserve(2 * SIDE_BYTES_MAX + BETWEEN.len());
+        seam.is_for_last = true;
+        seam.text.reserve(3 * SIDE_BYTES_MAX + BETWEEN.len());
+        let mut room = SIDE_BYTES_MAX.saturating_sub(before.len());
+        let short = users().skip_while(|(number, _)| *number >= former).take(TURNS_MAX).map_while(|(number, part)| {
+            let words = text(part)?;
+            room = room.checked_sub(words.len() + BETWEEN.len())?;
+            Some((number, words))
+        });
+        let short: SmallVec<[(usize, &str); TURNS_MAX]> = short.collect();
+        for (number, words) in short.into_iter().rev().filter(|(_, words)| !words.is_empty()) {
+            seam.add(number, words, 0);
+            seam.text.push_str(BETWEEN);
+        }
         seam.add_tail(former, before);
         seam.text.push_str(BETWEEN);
         seam.add_head(last, after);
@@ -236,7 +253,7 @@ impl Seam {
     }
 
     fn new(kind: PartKind, mark: &'static str) -> Self {
-        Self { text: String::new(), kind, pieces: SmallVec::new(), mark }
+        Self { text: String::new(), kind, pieces: SmallVec::new(), mark, is_for_last: false }
     }
 
     fn add(&mut self, part: usize, text: &str, from: usize) {
@@ -272,7 +289,8 @@ impl Seam {
         let span = finding.span?;
         let pieces = self.pieces_of(span);
         let [others @ .., last] = pieces else { return None };
-        if others.is_empty() {
+        let is_last = self.pieces.last().is_some_and(|end| end.part == last.part);
+        if others.is_empty() || (self.is_for_last && !is_last) {
             return None;
         }
         let kept_out = [SECRET, PERSONAL].into_iter().find(|key| finding.metadata.contains_key(*key));

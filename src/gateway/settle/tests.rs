@@ -75,7 +75,7 @@ fn recorded(body: &str) -> Box<SpanRecord> {
 fn settles(body: &str) -> usize {
     let mut span = recorded(body);
     let found = span.security_findings.len();
-    masking().apply(&mut span, &Means { deadline: None, bodies: &Budget::new(1 << 40, false) });
+    masking().apply(&mut span, &Means { deadline: None, bodies: &Budget::new(1 << 40, false), longest: usize::MAX });
     found
 }
 
@@ -107,7 +107,8 @@ fn a_record_s_texts_grow_no_more_than_their_length_when_they_are_masked() {
     for text in hostile_records() {
         let mut span = recorded(&json_of(&text));
         let before = span.prompt.as_ref().map_or(0, String::len);
-        masking().apply(&mut span, &Means { deadline: None, bodies: &Budget::new(1 << 30, false) });
+        masking()
+            .apply(&mut span, &Means { deadline: None, bodies: &Budget::new(1 << 30, false), longest: usize::MAX });
         let after = span.prompt.unwrap();
         assert!(after.len() <= 3 * before + (64 << 10), "{} of {before}", after.len());
         assert!(!after.contains("q7Xk2m") && !after.contains("PRIVATE KEY") && !after.contains("example.com"));
@@ -118,8 +119,8 @@ fn a_record_s_texts_grow_no_more_than_their_length_when_they_are_masked() {
 fn what_there_is_no_memory_or_time_for_is_not_kept_and_the_record_says_so() {
     let [text, ..] = hostile_records();
     let (little, much) = (Budget::new(1 << 10, false), Budget::new(1 << 30, false));
-    let none = Means { deadline: None, bodies: &little };
-    let late = Means { deadline: Some(std::time::Instant::now()), bodies: &much };
+    let none = Means { deadline: None, bodies: &little, longest: usize::MAX };
+    let late = Means { deadline: Some(std::time::Instant::now()), bodies: &much, longest: usize::MAX };
     for means in [none, late] {
         let mut span = recorded(&json_of(&text));
         masking().apply(&mut span, &means);
@@ -167,6 +168,6 @@ fn whether_an_answer_repeats_its_instructions_is_told_in_time_in_proportion_to_i
         format!(",{{\"index\":{number},\"message\":{{\"content\":\"w{number} w{} w{}\"}}}}", number + 1, number + 2)
     };
     assert_linear_in("an answer", ("{\"choices\":[0", "]}"), choice, |body| {
-        leak::findings(&view, &answer(body), 0);
+        leak::findings(&view, &answer(body), 0, None);
     });
 }

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::time::Instant;
 
 use bytes::Bytes;
 use weir_config::vocab::{Dialect, TenantId};
 use weir_inference::{Part, PartKind};
 
 use crate::codec::{self, DecodeError};
-use crate::inspect::{Declared, RequestView, Takes, TextPart, ZoneAsk, decode_body, find_zones, read_request};
+use crate::inspect::{Declared, RequestView, Takes, TextPart, ZoneAsk, decode_while, find_zones_by, read_request};
 use crate::observe::Answer;
 use crate::process::turns::Turns;
 use crate::record::{Budget, Permit};
@@ -53,6 +54,8 @@ pub(crate) struct ReadRaw {
     pub(crate) out_of_room: bool,
     /// The whole body without its content coding, where it has one.
     pub(crate) decoded: Option<Bytes>,
+    /// The time for it was over: not all of it has been read.
+    pub(crate) is_late: bool,
 }
 
 /// Whether a body that is read is still to be changed.
@@ -65,50 +68,49 @@ pub(crate) enum Goes {
 }
 
 /// Reads a request body as it came over the wire: undoes its content coding on a copy, then reads that. What a compressed
-/// body is decoded to counts as a body in memory: the permit stands for its text.
+/// body is decoded to counts as a body in memory, with its text: the permit stands for both. Ends `until` then.
 pub(crate) fn read_raw(
     dialect: Dialect,
     raw: &RawBody,
     goes: Goes,
     decoded_bytes_max: usize,
-    bodies: &Budget,
+    (bodies, until): (&Budget, Option<Instant>),
 ) -> ReadRaw {
     let coding = raw.content_encoding.as_deref();
-    let free = bodies.free();
-    let decoded = decode_body(coding, &raw.body, decoded_bytes_max.min(free), DECODE_RATIO_MAX);
-    let mut out_of_room = decoded.fault == Some(DecodeError::TooLarge) && free < decoded_bytes_max;
+    // The decoded bytes and the text that is read of them.
+    let mut permit = bodies.permit_with_text();
+    let (mut held, mut out_of_room) = (0, false);
+    let is_late = || until.is_some_and(|until| Instant::now() >= until);
+    let goes_on = |made: usize| {
+        if is_late() {
+            return Err(DecodeError::Late);
+        }
+        out_of_room = !permit.grow(made - held);
+        held = made;
+        if out_of_room { Err(DecodeError::TooLarge) } else { Ok(()) }
+    };
+    let decoded = decode_while(coding, &raw.body, decoded_bytes_max, DECODE_RATIO_MAX, goes_on);
     let (cut, fault) = match decoded.fault {
         Some(DecodeError::TooLarge) => (true, None),
+        Some(DecodeError::Late) => (true, Some(DecodeError::Late)),
         Some(DecodeError::Truncated) if raw.truncated => (true, None),
         fault => (raw.truncated, fault),
     };
-    let declared = Declared { takes: raw.takes, content_type: raw.content_type.as_deref(), cut };
+    let declared = Declared { takes: raw.takes, content_type: raw.content_type.as_deref(), cut, until };
     let mut view = read_request(dialect, declared, &decoded.bytes, usize::MAX);
     view.unreadable = raw.repeated.or(fault.map(DecodeError::as_str)).or(view.unreadable);
     view.truncated |= cut;
     view.is_cut |= cut;
-    let mut permit = None;
-    if matches!(decoded.bytes, Cow::Owned(_)) {
-        let mut room = bodies.permit();
-        if !room.grow(view.text.len()) {
-            view.text = String::new();
-            view.parts.clear();
-            view.unrecorded.clear();
-            view.files.clear();
-            view.truncated = true;
-            out_of_room = true;
-        }
-        permit = Some(room);
-    }
+    let permit = matches!(decoded.bytes, Cow::Owned(_)).then_some(permit);
     let decoded = match decoded.bytes {
         Cow::Owned(bytes) if !cut && fault.is_none() && !view.truncated => Some(Bytes::from(bytes)),
         _ => None,
     };
     if let Some(ask) = &raw.zones {
         let body = changeable(raw, &view, decoded.as_deref()).filter(|_| goes == Goes::Changed);
-        find_zones(&mut view, ask, body);
+        find_zones_by(&mut view, ask, body, until);
     }
-    ReadRaw { view, room: permit, out_of_room, decoded }
+    ReadRaw { view, room: permit, out_of_room, decoded, is_late: is_late() }
 }
 
 /// The bytes that changes of a body are made in: the body as it came, or what is in its content coding; `None` where that was not
@@ -189,7 +191,8 @@ mod tests {
             zones: None,
         };
         let read = |decoded_max, room| {
-            let read = read_raw(Dialect::ChatCompletions, &raw, Goes::AsItCame, decoded_max, &Budget::new(room, false));
+            let budget = Budget::new(room, false);
+            let read = read_raw(Dialect::ChatCompletions, &raw, Goes::AsItCame, decoded_max, (&budget, None));
             (read.view.truncated, read.out_of_room)
         };
         assert_eq!(read(10_000, 100_000), (false, false));

@@ -47,6 +47,9 @@ pub enum DecodeError {
     /// More output per input byte than the ratio allows.
     #[error("decoded body over the compression ratio cap")]
     Ratio,
+    /// The deadline passed before all of it was decoded.
+    #[error("not decoded in time")]
+    Late,
 }
 
 impl DecodeError {
@@ -59,6 +62,7 @@ impl DecodeError {
             Self::Truncated => "compressed body ends early",
             Self::TooLarge => "decoded body over the size cap",
             Self::Ratio => "decoded body over the compression ratio cap",
+            Self::Late => "not decoded in time",
         }
     }
 }

@@ -25,6 +25,8 @@ pub enum JsonErrorKind {
     Number,
     /// Any other byte that cannot stand here.
     Unexpected,
+    /// The deadline passed before all of it was read ([`Walker::until`](super::Walker::until)).
+    Late,
 }
 
 impl JsonErrorKind {
@@ -40,6 +42,7 @@ impl JsonErrorKind {
             Self::Escape => "invalid JSON escape",
             Self::Number => "invalid JSON number",
             Self::Unexpected => "invalid JSON",
+            Self::Late => "not read in time",
         }
     }
 }
@@ -51,6 +54,13 @@ pub struct JsonError {
     pub kind: JsonErrorKind,
     /// Byte offset in the document.
     pub at: usize,
+}
+
+impl JsonError {
+    /// Whether there was no time to read on.
+    pub fn is_late(self) -> bool {
+        self.kind == JsonErrorKind::Late
+    }
 }
 
 impl fmt::Display for JsonError {

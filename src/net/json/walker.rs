@@ -9,6 +9,7 @@
 //! Containers are one bit each in a 128-bit word: that is the whole stack.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use super::error::{JsonError, JsonErrorKind};
 use super::scan::plain_len;
@@ -82,7 +83,13 @@ pub struct Walker<'a> {
     raw_start: usize,
     escaped: bool,
     fault: JsonError,
+    /// From where on the clock is looked at, and until when there is time.
+    clock_from: usize,
+    until: Option<Instant>,
 }
+
+/// Bytes between two looks at the clock.
+const CLOCK_STEP: usize = 64 << 10;
 
 impl<'a> Walker<'a> {
     /// Starts at the first byte of a document.
@@ -100,8 +107,19 @@ impl<'a> Walker<'a> {
     /// Starts at the first byte of a document that is known to be UTF-8.
     pub const fn over(source: &'a str) -> Self {
         let fault = JsonError { kind: JsonErrorKind::End, at: 0 };
-        let (expect, raw) = (Expect::Value, "");
-        Self { source, at: 0, start: 0, objects: 0, depth: 0, expect, raw, raw_start: 0, escaped: false, fault }
+        let (expect, raw, start, raw_start) = (Expect::Value, "", 0, 0);
+        let (clock_from, until, escaped) = (usize::MAX, None, false);
+        Self { source, at: 0, start, objects: 0, depth: 0, expect, raw, raw_start, escaped, fault, clock_from, until }
+    }
+
+    /// The same, which ends with [`JsonErrorKind::Late`] when this instant has passed.
+    #[must_use]
+    pub const fn until(mut self, deadline: Option<Instant>) -> Self {
+        self.until = deadline;
+        if deadline.is_some() {
+            self.clock_from = self.at + CLOCK_STEP;
+        }
+        self
     }
 
     /// Byte range of the last event: strings include their quotes, keys also the colon.
@@ -143,6 +161,9 @@ impl<'a> Walker<'a> {
     fn advance(&mut self) -> Token {
         self.skip_space();
         self.start = self.at;
+        if self.at >= self.clock_from && self.is_late() {
+            return self.fail(JsonErrorKind::Late);
+        }
         let byte = self.source.as_bytes().get(self.at).copied();
         match self.expect {
             Expect::CommaOrEnd => self.after_value(byte),
@@ -192,6 +213,15 @@ impl<'a> Walker<'a> {
             }
         }
         Ok(())
+    }
+
+    #[cold]
+    fn is_late(&mut self) -> bool {
+        let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+        if !is_late {
+            self.clock_from = self.at + CLOCK_STEP;
+        }
+        is_late
     }
 
     fn after_value(&mut self, byte: Option<u8>) -> Token {

@@ -166,7 +166,7 @@ impl Worker {
     pub fn new(judge: Judge, options: Options, is_open: IsOpen) -> Self {
         let model: Arc<str> = judge.model().into();
         let figures = Arc::new(Figures::new(judge.backend(), &model));
-        let queue = Arc::new(FairLine::new(options.queue));
+        let queue = Arc::new(FairLine::new(options.queue, options.at_once));
         let parts = WorkerParts {
             judge,
             model,
@@ -219,27 +219,29 @@ async fn run(
     places: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
 ) {
-    let (mut questions, mut stopped) = (JoinSet::new(), stop.clone());
+    let (mut questions, mut stopped, mut lost) = (JoinSet::new(), stop.clone(), Dropped::Shutdown);
     loop {
+        // A place first: whose turn it is is asked when there is one.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            lost = Dropped::SemaphoreClosed;
+            break;
+        };
         let next = tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => None,
             next = waiting.next() => Some(next),
         };
-        let Some(one) = next else { break };
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            parts.figures.dropped(Dropped::SemaphoreClosed);
-            break;
-        };
+        let Some((one, share)) = next else { break };
         let (parts, stop) = (Arc::clone(&parts), stop.clone());
         questions.spawn(async move {
             parts.deal(one, stop).await;
-            drop(place);
+            drop((share, place));
         });
         while questions.try_join_next().is_some() {}
     }
+    // The first of those that wait was waiting for the place.
     for _ in waiting.close() {
-        parts.figures.dropped(Dropped::Shutdown);
+        parts.figures.dropped(std::mem::replace(&mut lost, Dropped::Shutdown));
     }
     while questions.join_next().await.is_some() {}
 }

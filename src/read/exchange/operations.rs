@@ -287,7 +287,7 @@ fn objects<'a>(verb: Verb, given: &[&'a str], rest: &[&str]) -> Option<Row<'a>> 
         (Verb::Post, ["assistants", _] | ["threads", _, "runs"]) => (Assistants, Body, object(1)?),
         (Verb::Read, ["assistants" | "vector_stores" | "containers"]) => (Assistants, Nowhere, Scope::Account),
         (_, ["assistants" | "threads" | "vector_stores" | "containers", _, ..]) => (Assistants, Nowhere, object(1)?),
-        (Verb::Post, ["cachedcontents"]) => (CachedContents, Body, Scope::Account),
+        (Verb::Post, ["cachedcontents"]) => (CachedContents, Body, Scope::Create),
         (Verb::Read, ["cachedcontents"]) => (CachedContents, Nowhere, Scope::Account),
         (_, ["cachedcontents", _]) => (CachedContents, Nowhere, object(1)?),
         (_, ["fine_tuning" | "fine-tunes", ..]) => (FineTuning, Unread, Scope::Account),

@@ -25,12 +25,28 @@ pub fn decode_body<'a>(
     cap_bytes: usize,
     ratio_max: u32,
 ) -> Decoded<'a> {
+    decode_while(content_encoding, body, cap_bytes, ratio_max, |_| Ok(()))
+}
+
+/// Bytes of a compressed body that are decoded at once: they become a hundred times as many at most.
+const STEP_BYTES: usize = 16 << 10;
+
+/// The same, step by step: after each, `goes_on` is asked with how many bytes have come out, and its fault ends it.
+pub fn decode_while<'a>(
+    content_encoding: Option<&[u8]>,
+    body: &'a [u8],
+    cap_bytes: usize,
+    ratio_max: u32,
+    mut goes_on: impl FnMut(usize) -> Result<(), DecodeError>,
+) -> Decoded<'a> {
     if is_identity(content_encoding) {
         return Decoded { bytes: Cow::Borrowed(body), fault: None };
     }
     let mut decoder = ContentDecoder::new(content_encoding, cap_bytes as u64, ratio_max);
     let mut out = Vec::new();
-    let fault = decoder.feed(body, &mut out).and_then(|()| decoder.finish(&mut out)).err();
+    let mut step = |bytes: &[u8]| decoder.feed(bytes, &mut out).and_then(|()| goes_on(out.len()));
+    let fed = body.chunks(STEP_BYTES).try_for_each(&mut step);
+    let fault = fed.and_then(|()| decoder.finish(&mut out)).err();
     let bytes = if fault.is_some() && out.is_empty() { Cow::Borrowed(body) } else { Cow::Owned(out) };
     Decoded { bytes, fault }
 }

@@ -1,6 +1,7 @@
 //! What is known of a request's body before it is read: what its operation takes, and what its head claims.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use weir_config::vocab::Operation;
 
@@ -57,6 +58,8 @@ pub struct Declared<'a> {
     pub content_type: Option<&'a [u8]>,
     /// Only its beginning is at hand.
     pub cut: bool,
+    /// Until when there is time to read it.
+    pub until: Option<Instant>,
 }
 
 /// What a content type promises.

@@ -77,7 +77,7 @@ impl About {
 const BARE_MAX: usize = 1024;
 
 /// Objects named in one body that are kept.
-const REFERENCES_MAX: usize = 256;
+pub(super) const REFERENCES_MAX: usize = 256;
 
 /// Models listed beside the one that is asked for; no provider takes as many.
 const OTHER_MODELS_MAX: usize = 32;
@@ -161,11 +161,7 @@ impl Gather {
 
     /// Takes the id of an object that the provider keeps.
     pub(super) fn reference(&mut self, family: Family, id: String) {
-        if self.view.references.len() < REFERENCES_MAX {
-            self.view.references.push((family, id));
-        } else {
-            self.view.too_many_references = true;
-        }
+        self.view.refers_to(family, id);
     }
 
     /// Takes what a JSON-RPC message asks for; `at` is its position in a batch.

@@ -48,6 +48,7 @@ keys! {
     B64Json "b64_json" b"b64json";
     Blob "blob" b"blob";
     Bytes "bytes" b"bytes";
+    CachedContent "cached_content" b"cachedcontent";
     CallId "call_id" b"callid";
     ClientSecret "client_secret" b"clientsecret";
     Content "content" b"content";
@@ -66,6 +67,7 @@ keys! {
     FileData "file_data" b"filedata";
     FileId "file_id" b"fileid";
     FileIds "file_ids" b"fileids";
+    FileUri "file_uri" b"fileuri";
     Format "format" b"format";
     Function "function" b"function";
     FunctionCall "function_call" b"functioncall";
@@ -263,11 +265,26 @@ impl Key {
     /// What the strings under a key name of what the provider keeps.
     pub(super) const fn names_object(self) -> Option<Family> {
         match self {
-            Self::FileId | Self::FileIds | Self::InputFileId => Some(Family::Files),
+            Self::FileId | Self::FileIds | Self::InputFileId | Self::FileUri => Some(Family::Files),
+            Self::CachedContent => Some(Family::CachedContents),
             Self::PreviousResponseId | Self::Conversation => Some(Family::Responses),
             Self::AssistantId | Self::ThreadId | Self::VectorStoreIds => Some(Family::Assistants),
             _ => None,
         }
+    }
+
+    /// The id in what stands under a key that names an object: Gemini's are the last word of a name (`files/abc`), or of an address that
+    /// ends with it. `None` for addresses of something else.
+    pub(super) fn object_id(self, named: &str) -> Option<&str> {
+        let folder = match self {
+            Self::FileUri => "files",
+            Self::CachedContent => "cachedContents",
+            _ => return Some(named),
+        };
+        let (before, id) = named.rsplit_once('/')?;
+        let is_there = before.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case(folder));
+        let id = id.split(['?', '#', ':']).next().unwrap_or_default();
+        (is_there && !id.is_empty()).then_some(id)
     }
 
     /// Keys that bound the tokens of the answer.

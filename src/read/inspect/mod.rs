@@ -12,6 +12,7 @@ mod form;
 mod frame;
 mod gather;
 mod keys;
+mod lines;
 mod part;
 mod place;
 pub mod provider;
@@ -23,7 +24,7 @@ mod zone;
 mod zones;
 
 pub use coded::percent_encoded;
-pub use decode::{Decoded, decode_body};
+pub use decode::{Decoded, decode_body, decode_while};
 pub use expect::{Declared, Takes, announces_binary};
 pub use part::{Label, Replaced, TextPart};
 pub use place::{Spelling, Spot, Spotter};
@@ -35,7 +36,7 @@ pub use request::{RequestView, read_request};
 pub use rpc::RpcCall;
 pub use sender::Sender;
 pub use zone::{Zone, ZoneKind, Zones};
-pub use zones::{ZoneAsk, find_zones};
+pub use zones::{ZoneAsk, find_zones, find_zones_by};
 
 #[cfg(test)]
 mod tests;

@@ -8,12 +8,12 @@ use weir_config::vocab::frame::Frame;
 use weir_config::vocab::{Dialect, Operation, Unread, UnreadSet};
 
 use super::expect::{self, Declared, Media, Takes};
-use super::gather::Gather;
+use super::gather::{Gather, REFERENCES_MAX};
 use super::part::{BareCall, FileNote, Labels, Replaced, TextPart};
 use super::place::Places;
 use super::rpc::RpcCall;
 use super::zone::Zones;
-use super::{form, walk};
+use super::{form, lines, walk};
 use crate::exchange::Family;
 use crate::json::JsonErrorKind;
 
@@ -100,6 +100,19 @@ impl RequestView {
         is_one && !self.models_differ && !self.is_cut && self.unreadable.is_none()
     }
 
+    /// Takes the id of an object that the provider keeps.
+    pub(super) fn refers_to(&mut self, family: Family, id: String) {
+        // The calls of a file name the same one again and again.
+        if self.references.iter().any(|(known, other)| *known == family && *other == id) {
+            return;
+        }
+        if self.references.len() < REFERENCES_MAX {
+            self.references.push((family, id));
+        } else {
+            self.too_many_references = true;
+        }
+    }
+
     /// Whether a message may be put before its first one: only where its messages have one place, and the answer is no stream, whose
     /// clients wait for its first words.
     pub fn may_be_advised(&self) -> bool {
@@ -133,6 +146,9 @@ pub fn read_request(dialect: Dialect, declared: Declared<'_>, body: &[u8], text_
         view.unreadable = view.unreadable.or(Some("a `charset` other than UTF-8"));
     }
     view.is_cut |= declared.cut;
+    if declared.takes == Takes::Files {
+        lines::references(&mut view, dialect, body, declared.until);
+    }
     view
 }
 
@@ -151,7 +167,14 @@ fn read_body(dialect: Dialect, declared: Declared<'_>, body: &[u8], text_max: us
         return gather.view;
     }
     if media == Media::Json || starts_like_json {
-        let Err(fault) = walk::json(&mut gather, dialect, body) else { return gather.view };
+        let Err(fault) = walk::json(&mut gather, dialect, body, declared.until) else { return gather.view };
+        if fault.kind == JsonErrorKind::Late {
+            // There is no time to read it another way.
+            gather.view.messages_open = None;
+            gather.view.unreadable = Some(fault.kind.as_str());
+            (gather.view.truncated, gather.view.is_cut) = (true, true);
+            return gather.view;
+        }
         if declared.cut && fault.kind == JsonErrorKind::End {
             // It was JSON as far as it goes.
             gather.view.messages_open = None;

@@ -15,6 +15,8 @@
 //! strings left out are only names and ids without a space; credentials meant for the provider or for the servers of its
 //! tools are looked at and not recorded. Must not know: findings, rewriting.
 
+use std::time::Instant;
+
 use smallvec::SmallVec;
 use weir_config::vocab::{Dialect, Unread};
 use weir_inference::PartKind;
@@ -115,12 +117,17 @@ struct Walk<'a, 'g> {
     rpc_looked: Option<u32>,
 }
 
-/// Reads a JSON body into `gather`.
+/// Reads a JSON body into `gather`, as far as there is time.
 ///
 /// # Errors
 /// The first [`JsonError`]; what was found before it stays in `gather`.
-pub(super) fn json(gather: &mut Gather, dialect: Dialect, body: &[u8]) -> Result<(), JsonError> {
-    let mut walker = Walker::new(body)?;
+pub(super) fn json(
+    gather: &mut Gather,
+    dialect: Dialect,
+    body: &[u8],
+    until: Option<Instant>,
+) -> Result<(), JsonError> {
+    let mut walker = Walker::new(body)?.until(until);
     let mut walk = Walk {
         gather,
         frames: SmallVec::new(),
@@ -455,8 +462,12 @@ impl<'a> Walk<'a, '_> {
         let Some(top) = self.frames.last_mut() else { return self.text(&text) };
         let key = if top.array { top.held } else { top.key };
         let is_conversation = key == Key::Id && top.held == Key::Conversation && depth == 2;
-        if let Some(family) = if is_conversation { Key::Conversation } else { key }.names_object() {
-            self.gather.reference(family, text.decode().into_owned());
+        let naming = if is_conversation { Key::Conversation } else { key };
+        if let Some(family) = naming.names_object() {
+            let named = text.decode();
+            if let Some(id) = naming.object_id(&named) {
+                self.gather.reference(family, id.to_owned());
+            }
         }
         match key {
             Key::Model if top.shape == Shape::Root => {

@@ -15,7 +15,7 @@ use crate::json::{JsonError, Walker};
 /// # Errors
 /// The first [`JsonError`].
 pub(super) fn message(collector: &mut Collector, json: &[u8]) -> Result<(), JsonError> {
-    let mut walker = Walker::new(json)?;
+    let mut walker = Walker::new(json)?.until(collector.until);
     match value(&mut walker)? {
         Value::Object => {
             let is_known = root(collector, &mut walker, Root::default())?;

@@ -4,6 +4,7 @@
 //! counters only grow (streams repeat them); tool calls are told apart by id first, then by index. Must not know: JSON.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use memchr::memmem;
 use smallvec::SmallVec;
@@ -440,6 +441,8 @@ pub(super) struct Collector {
     pub(super) reads_failures: bool,
     /// What is appended now is bound to a signature.
     pub(super) signed: bool,
+    /// Until when there is time to read.
+    pub(super) until: Option<Instant>,
 }
 
 /// A string of a message that continues a text.

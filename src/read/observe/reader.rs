@@ -1,6 +1,7 @@
 //! The reader: content coding, then framing, then messages.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -375,6 +376,12 @@ impl AnswerReader {
     /// The tool calls so far: name, arguments, and whether it is a tool that changes files; for streams only.
     pub fn calls(&self) -> impl Iterator<Item = (&str, &str, bool)> {
         self.messages.collector.calls()
+    }
+
+    /// The same as [`Self::finish`], as far as there is time: what is not read of a document by the deadline is unread.
+    pub fn finish_by(&mut self, deadline: Option<Instant>) -> Answer {
+        self.messages.collector.until = deadline;
+        self.finish()
     }
 
     /// Ends the answer and takes it out of the reader, which is done with.

@@ -16,7 +16,7 @@ use super::route::Answer;
 use super::state::{Api, answer, to_json};
 use crate::codec::DecodeError;
 use crate::control::ErrorKind;
-use crate::ingest::otlp::{Sorted, read_json, read_protobuf, structure};
+use crate::ingest::otlp::{Sorted, Unreadable, read_json, read_protobuf, weight};
 use crate::ingest::{Busy, Intake, ReportedSpan, SPANS_MAX, Taken};
 use crate::inspect::decode_body;
 use crate::record::Permit;
@@ -25,8 +25,6 @@ use crate::record::Permit;
 pub(super) const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// A compressed body may grow so many times.
 const RATIO_MAX: u32 = 200;
-/// Bytes in memory of a value of a JSON body, beside its text.
-const VALUE_BYTES: usize = 32;
 /// Rejected spans whose reasons are named; the others are counted.
 const REASONS_MAX: usize = 16;
 
@@ -141,14 +139,17 @@ fn decode(
             )));
         }
     }
-    let values = if encoding == Encoding::Json { structure(&decoded.bytes).saturating_mul(VALUE_BYTES) } else { 0 };
+    let values = if encoding == Encoding::Json { weight(&decoded.bytes) } else { 0 };
     let bytes = decoded.bytes.len().saturating_add(values);
-    let room = intake.room(tenant, bytes).map_err(|busy| saturated(intake, &busy))?;
+    let mut room = intake.room(tenant, bytes).map_err(|busy| saturated(intake, &busy))?;
     let read = match encoding {
-        Encoding::Json => read_json(&decoded.bytes),
-        Encoding::Protobuf => read_protobuf(&decoded.bytes),
+        Encoding::Json => read_json(&decoded.bytes, &mut |bytes| room.grow(bytes)),
+        Encoding::Protobuf => read_protobuf(&decoded.bytes, &mut |bytes| room.grow(bytes)),
     };
-    let read = read.map_err(|fault| ErrorAnswer::invalid(fault.to_string()))?;
+    let read = read.map_err(|fault| match fault {
+        Unreadable::NoRoom => saturated(intake, &Busy::no_memory()),
+        fault => ErrorAnswer::invalid(fault.to_string()),
+    })?;
     Ok(Decoded { sorted: read.sorted(), _room: room })
 }
 

@@ -7,8 +7,8 @@ use tonic::{Request, Status};
 use weir_proto::otlp::{Exported, PartialSuccess, Take};
 
 use super::export::{Exporter, aside, full, sender};
-use crate::ingest::SPANS_MAX;
 use crate::ingest::otlp::{Sorted, Spans, Unreadable, read_protobuf};
+use crate::ingest::{Busy, SPANS_MAX};
 
 /// Reasons that an answer repeats.
 const REASONS_MAX: usize = 10;
@@ -21,9 +21,10 @@ impl Take for OtlpExporter {
         let sender = sender(&request)?;
         let body = request.get_ref();
         let intake = &self.0.intake;
-        let _room = intake.room(sender.caller.tenant_id, body.len()).map_err(|busy| full(intake, &busy))?;
-        let read = aside(body.len(), || read_protobuf(body).map(Spans::sorted));
+        let mut room = intake.room(sender.caller.tenant_id, body.len()).map_err(|busy| full(intake, &busy))?;
+        let read = aside(body.len(), || read_protobuf(body, &mut |bytes| room.grow(bytes)).map(Spans::sorted));
         let mut sorted: Sorted = read.map_err(|fault| match fault {
+            Unreadable::NoRoom => full(intake, &Busy::no_memory()),
             Unreadable::TooMany => Status::resource_exhausted(fault.to_string()),
             _ => Status::invalid_argument(fault.to_string()),
         })?;

@@ -85,6 +85,11 @@ impl Busy {
         Self { retry_after: Duration::from_secs(1), reason, lack: None }
     }
 
+    /// There is no memory.
+    pub(crate) const fn no_memory() -> Self {
+        Self::at_door("no_memory", NO_MEMORY)
+    }
+
     const fn at_door(lack: &'static str, reason: &'static str) -> Self {
         Self { lack: Some(lack), ..Self::because(reason) }
     }
@@ -123,7 +128,7 @@ impl Intake {
     /// [`Busy`] where so many bytes are not free for this tenant.
     pub fn room(&self, tenant: TenantId, bytes: usize) -> Result<Permit, Busy> {
         let mut room = self.process.bodies.own(Some(tenant)).permit();
-        if room.grow(bytes) { Ok(room) } else { Err(Busy::at_door("no_memory", NO_MEMORY)) }
+        if room.grow(bytes) { Ok(room) } else { Err(Busy::no_memory()) }
     }
 
     /// Takes a batch in the caller's name, and waits until it is committed.

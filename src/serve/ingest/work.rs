@@ -263,7 +263,8 @@ impl Worker {
             self.look_elsewhere(&settings, &mut finished, &span.elsewhere, limit);
         }
         add_findings(&mut finished.span, beside, analysed);
-        let means = Means { deadline: Some(Instant::now() + MASKING_LIMIT), bodies: &self.process.bodies };
+        let means =
+            Means { deadline: Some(Instant::now() + MASKING_LIMIT), bodies: &self.process.bodies, longest: usize::MAX };
         Masking::of(&settings).apply(&mut finished.span, &means);
         self.finish(span, finished, is_call, counted_by)
     }

@@ -37,6 +37,12 @@ impl Call {
         self
     }
 
+    /// The same with another `Content-Type`.
+    pub(crate) fn content_type(mut self, media: &str) -> Self {
+        self.fields.retain(|(name, _)| name != "Content-Type");
+        self.field("Content-Type", media)
+    }
+
     fn head(&self) -> String {
         let fields: String = self.fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         format!("{} {} HTTP/1.1\r\nHost: weir\r\n{fields}", self.method, self.target)

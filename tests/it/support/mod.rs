@@ -13,6 +13,8 @@ mod http;
 mod identity;
 mod records;
 mod secure;
+#[path = "../../hostile/texts.rs"]
+mod texts;
 mod upstream;
 mod without;
 

@@ -227,8 +227,9 @@ impl<'a> Scan<'a> {
             zones: ZoneAsk::of(self.settings, None),
         };
         let max = kept_bytes_max(self.settings);
-        let read =
-            inspection::survive(|| read_raw(route.dialect, &raw, Goes::Changed, max, &Budget::new(usize::MAX, false)));
+        let read = inspection::survive(|| {
+            read_raw(route.dialect, &raw, Goes::Changed, max, (&Budget::new(usize::MAX, false), None))
+        });
         let Some(ReadRaw { view, .. }) = read else {
             self.report.totals.errors += 1;
             return self.report.not_read(at, FAILED);

@@ -80,7 +80,7 @@ impl RedactDocument {
         let (tell, told) = oneshot::channel();
         let bytes = body.len();
         let deadline = Instant::now() + self.limit;
-        let work = Box::new(RedactJob { body, taking: self.taking, reads: self.reads, tell });
+        let work = Box::new(RedactJob { body, taking: self.taking, reads: self.reads, deadline, tell });
         let job = Job { lane: Lane::of(bytes), tenant: self.tenant, bytes, deadline, work };
         self.core.process.parts.inference.submit(job).map_err(|_| "queue_full")?;
         match rt::within(self.limit, told).await {
@@ -94,7 +94,7 @@ impl RedactDocument {
         let State::Coming(body) = &mut self.state else { return };
         let body = body.split().freeze();
         let done = if body.len() <= INLINE_TEXT_BYTES_MAX {
-            survive(|| redacted(&body, self.taking, self.reads)).ok_or("analyzer_error")
+            survive(|| redacted(&body, self.taking, self.reads, None)).flatten().ok_or("analyzer_error")
         } else {
             self.elsewhere(body).await
         };
@@ -105,31 +105,40 @@ impl RedactDocument {
     }
 }
 
-/// A document without what is taken out of it.
-fn redacted(body: &Bytes, taking: Taking, reads: Body) -> (Bytes, Redaction) {
+/// A document without what is taken out of it; `None` where the deadline passed.
+fn redacted(body: &Bytes, taking: Taking, reads: Body, deadline: Option<Instant>) -> Option<(Bytes, Redaction)> {
     let kind = if reads == Body::Json { Some(AnswerKind::Json) } else { sniffed(body) };
     let read = |is_json: bool| {
-        let mut redactor = Redactor::new(Framed::Whole, taking);
+        let mut redactor = Redactor::until(Framed::Whole, taking, deadline);
         if is_json {
             redactor.read(body);
         } else {
             redactor.read_text(body);
         }
         redactor.end();
+        if redactor.is_late() {
+            return None;
+        }
         let body = redactor.pass(body.clone());
-        (body, redactor.redaction())
+        Some((body, redactor.redaction()))
     };
     if kind != Some(AnswerKind::Json) {
-        let (body, mut redaction) = read(false);
+        let (body, mut redaction) = read(false)?;
         if kind == Some(AnswerKind::EventStream) {
             // What its events cut in two is not found in the text of all of them.
             redaction.left.get_or_insert("not_framed");
         }
-        return (body, redaction);
+        return Some((body, redaction));
     }
-    let as_json = read(true);
+    let as_json = read(true)?;
     // What only looks like JSON is text.
-    if reads != Body::Json && as_json.1.left == Some("not_read") { read(false) } else { as_json }
+    if reads != Body::Json && as_json.1.left == Some("not_read") { read(false) } else { Some(as_json) }
+}
+
+/// Whether a JSON document is read before the deadline.
+#[cfg(test)]
+pub(crate) fn redacts(body: &Bytes, taking: Taking, deadline: Option<Instant>) -> bool {
+    redacted(body, taking, Body::Json, deadline).is_some()
 }
 
 /// A document on its way to the pool and back.
@@ -137,13 +146,15 @@ struct RedactJob {
     body: Bytes,
     taking: Taking,
     reads: Body,
+    deadline: Instant,
     tell: oneshot::Sender<(Bytes, Redaction)>,
 }
 
 impl Work for RedactJob {
     fn run(self: Box<Self>, turn: Turn<'_>) {
-        let Self { body, taking, reads, tell } = *self;
-        if let (Turn::Run(..), Some(done)) = (turn, survive(|| redacted(&body, taking, reads))) {
+        let Self { body, taking, reads, deadline, tell } = *self;
+        let Turn::Run(..) = turn else { return };
+        if let Some(done) = survive(|| redacted(&body, taking, reads, Some(deadline))).flatten() {
             // The waiting core may have given up; then nobody needs it.
             drop(tell.send(done));
         }

@@ -13,6 +13,8 @@ use weir_config::Settings;
 use weir_inference::Taking;
 
 pub(super) use document::RedactDocument;
+#[cfg(test)]
+pub(crate) use document::redacts;
 pub(super) use stream::RedactStream;
 
 /// What is taken out of answers under these settings.

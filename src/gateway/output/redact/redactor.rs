@@ -6,10 +6,11 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::time::Instant;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use weir_inference::{PartKind, Taker, Taking};
+use weir_inference::{PartKind, Taken, Taker, Taking};
 
 use super::window::{Settled, Window};
 use crate::json::{spelled, unescaped};
@@ -18,6 +19,8 @@ use crate::rewrite::{Content, Framed, Redaction};
 
 /// Bytes of a text that is looked at on its own when it is taken for what it is: bare text.
 const TEXT_ROLE: PartKind = PartKind::Output;
+/// Strings between two looks at the clock.
+const PLACES_STEP: usize = 64;
 /// Bytes that spell one of a text at most: `\u0061`.
 const ESCAPE_BYTES_MAX: usize = 6;
 
@@ -50,11 +53,20 @@ pub(super) struct Redactor {
     /// Number of the first of them.
     first: u64,
     redaction: Redaction,
+    deadline: Option<Instant>,
+    is_late: bool,
 }
 
 impl Redactor {
     pub(super) fn new(framed: Framed, taking: Taking) -> Self {
+        Self::until(framed, taking, None)
+    }
+
+    /// The same; what is not looked at by the deadline is not looked at ([`Redactor::is_late`]).
+    pub(super) fn until(framed: Framed, taking: Taking, deadline: Option<Instant>) -> Self {
         Self {
+            deadline,
+            is_late: false,
             framed,
             taker: Taker::new(taking),
             places: Places::default(),
@@ -68,6 +80,18 @@ impl Redactor {
     /// What has been done, and what could not be.
     pub(super) const fn redaction(&self) -> Redaction {
         self.redaction
+    }
+
+    /// Whether the deadline passed before all had been looked at: what it says then is not to be used.
+    pub(super) const fn is_late(&self) -> bool {
+        self.is_late
+    }
+
+    /// What is taken out of a text; nothing where there is no time any more.
+    fn pieces(&mut self, text: &str, kind: PartKind) -> Vec<Taken> {
+        let found = if self.is_late { None } else { self.taker.pieces_by(text, kind, self.deadline) };
+        self.is_late |= found.is_none();
+        found.unwrap_or_default()
     }
 
     /// Something was to be redacted and is not.
@@ -84,7 +108,12 @@ impl Redactor {
         let message = content.message().clone();
         self.put(content);
         let mut grown = SmallVec::<[usize; 4]>::new();
-        for place in places {
+        for (number, place) in places.into_iter().enumerate() {
+            let looks = number % PLACES_STEP == PLACES_STEP - 1;
+            self.is_late |= looks && self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if self.is_late {
+                break;
+            }
             self.take(&message, &place);
             grown.extend(place.text);
         }
@@ -123,7 +152,7 @@ impl Redactor {
         let (Some(number), Some(last)) = (place.text, self.frames.len().checked_sub(1)) else {
             return match place.role {
                 Role::Words(kind) => self.alone(&text, &place.raw, kind, false),
-                Role::Fixed(kind) if !self.taker.pieces(&text, kind).is_empty() => self.left_fixed(kind),
+                Role::Fixed(kind) if !self.pieces(&text, kind).is_empty() => self.left_fixed(kind),
                 Role::Fixed(_) => {}
             };
         };
@@ -143,7 +172,7 @@ impl Redactor {
 
     /// Takes a string of the last frame that is a text of its own.
     fn alone(&mut self, text: &str, raw: &Range<usize>, kind: PartKind, bare: bool) {
-        let found = self.taker.pieces(text, kind);
+        let found = self.pieces(text, kind);
         let Some(frame) = self.frames.back_mut().filter(|_| !found.is_empty()) else { return };
         frame.strings.push(Text { raw: raw.clone(), done: (0, 0), bare });
         let string = frame.strings.len() - 1;
@@ -156,7 +185,10 @@ impl Redactor {
     /// Settles what can be settled of a text, or `all` of it.
     fn settle(&mut self, at: usize, all: bool) {
         let Some(Some((window, role))) = self.windows.get_mut(at) else { return };
-        let Settled { cuts, done, taken } = window.settle(&mut self.taker, all);
+        let Some(Settled { cuts, done, taken }) = window.settle(&mut self.taker, all, self.deadline) else {
+            self.is_late = true;
+            return;
+        };
         if let Role::Fixed(kind) = *role {
             if taken > 0 {
                 self.left_fixed(kind);

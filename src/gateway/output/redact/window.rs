@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::time::Instant;
 
 use weir_inference::{CONTEXT_BYTES, PartKind, Taker};
 
@@ -64,19 +65,19 @@ impl Window {
         self.text.push_str(text);
     }
 
-    /// Settles what can be settled, or all of it where nothing more comes or waits.
-    pub(super) fn settle(&mut self, taker: &mut Taker, all: bool) -> Settled {
+    /// Settles what can be settled, or all of it where nothing more comes or waits. `None` where the deadline passed.
+    pub(super) fn settle(&mut self, taker: &mut Taker, all: bool, deadline: Option<Instant>) -> Option<Settled> {
         let mut out = Settled::default();
         if self.settled == self.text.len() && self.pieces.is_empty() {
-            return out;
+            return Some(out);
         }
         let waiting = self.scanned.saturating_sub(self.settled);
         let grown = self.text.len() - self.scanned;
         if !all && waiting > WAITING_BYTES_LONG && grown < waiting / GROWTH_PART {
-            return out;
+            return Some(out);
         }
         self.scanned = self.text.len();
-        let found = taker.pieces(&self.text, self.kind);
+        let found = taker.pieces_by(&self.text, self.kind, deadline)?;
         let to = if all { self.text.len() } else { taker.settled(&self.text, &found).max(self.settled) };
         let mut first = 0;
         for one in found.iter().filter(|one| one.range.end > self.settled && one.range.start < to) {
@@ -101,7 +102,7 @@ impl Window {
             out.done.push(piece.string);
         }
         self.forget();
-        out
+        Some(out)
     }
 
     /// Lets go what no scan needs again.

@@ -206,7 +206,7 @@ fn what_is_turned_away_is_counted_with_its_reason() {
     let harmless = Case { prior: Vec::new(), ..case(PLEASE, Mode::Async) };
     assert!(bench.cases.submit(harmless).is_none());
     assert_eq!((dropped("disabled"), dropped("below_threshold")), (1.0, 1.0));
-    // One is asked, one waits for its place, two wait for that, and the next is one too many.
+    // One is asked, one waits for its place, one behind that, and the next is one too many.
     let mut cut = case("first", Mode::Inline);
     cut.candidate.truncated = true;
     let asked = bench.cases.submit(cut).unwrap();
@@ -216,12 +216,7 @@ fn what_is_turned_away_is_counted_with_its_reason() {
         std::thread::yield_now();
     }
     let second = bench.cases.submit(case("second", Mode::Async)).unwrap();
-    let begun = std::time::Instant::now();
-    while bench.count("service_judge_queue_depth", &[]) > 0.0 {
-        assert!(begun.elapsed() < PATIENCE, "it is taken out of the queue");
-        std::thread::yield_now();
-    }
-    let waiting = ["third", "fourth"].map(|text| bench.cases.submit(case(text, Mode::Async)).unwrap());
+    let waiting = ["third"].map(|text| bench.cases.submit(case(text, Mode::Async)).unwrap());
     assert_eq!(bench.count("service_judge_queue_depth", &[]), 2.0);
     let begun = std::time::Instant::now();
     assert!(bench.cases.submit(case("fifth", Mode::Inline)).is_none());
@@ -231,7 +226,7 @@ fn what_is_turned_away_is_counted_with_its_reason() {
     runtime.block_on(async { tokio::time::timeout(PATIENCE, worker.stop()).await.unwrap() });
     assert!(cases.submit(case("sixth", Mode::Async)).is_none());
     let dropped = |reason: &str| count(&registry, "service_judge_dropped_total", &[("reason", reason)]);
-    assert_eq!((dropped("shutdown"), dropped("semaphore_closed"), dropped("channel_closed")), (2.0, 1.0, 1.0));
+    assert_eq!((dropped("shutdown"), dropped("semaphore_closed"), dropped("channel_closed")), (1.0, 1.0, 1.0));
     let labels = [("mode", "inline"), ("status", "shutdown")];
     assert_eq!(count(&registry, "service_judge_requests_total", &labels), 1.0);
     for told in waiting.into_iter().chain([asked, second]) {

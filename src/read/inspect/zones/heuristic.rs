@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::time::Instant;
 
 use super::shapes;
 use crate::inspect::zone::ZoneKind;
@@ -33,14 +34,26 @@ pub(super) struct Scan<'a> {
 /// How often the bytes of a text may be read again, at most.
 const AGAIN_TIMES: usize = 16;
 
+/// Bytes between two looks at the clock.
+const CLOCK_STEP: usize = 64 << 10;
+
 /// The zones of one text, at most `most` of them; the last one then reaches to the end.
-pub(super) fn zones(text: &str, most: usize) -> Vec<(Range<usize>, ZoneKind)> {
+pub(super) fn zones(text: &str, most: usize, deadline: Option<Instant>) -> Vec<(Range<usize>, ZoneKind)> {
     let json_left = text.len().saturating_mul(2) + 4096;
     let again_left = Cell::new(text.len().saturating_mul(AGAIN_TIMES) + 4096);
     let mut scan = Scan { text, json_left, quotes_close: true, again_left, is_rest: false };
     let mut zones: Vec<(Range<usize>, ZoneKind)> = Vec::new();
     let (mut at, mut line) = (0, 0..0);
+    let mut clock = 0;
     while at < text.len() {
+        // What is read again counts, too.
+        let read = at + (text.len().saturating_mul(AGAIN_TIMES) + 4096 - scan.again_left.get());
+        if read >= clock {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                break;
+            }
+            clock = read + CLOCK_STEP;
+        }
         scan.is_rest = at > 0 && at <= line.end;
         line = if scan.is_rest { at..line.end } else { scan.line(at) };
         let Some(Found { zone, kind, next }) = scan.zone_in(&line) else {

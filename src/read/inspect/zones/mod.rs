@@ -9,6 +9,8 @@ mod operator;
 mod shapes;
 mod strip;
 
+use std::time::Instant;
+
 use weir_config::Settings;
 use weir_config::settings::ZoneMode;
 use weir_inference::PartKind;
@@ -44,6 +46,11 @@ impl ZoneAsk {
 /// Finds the data in a request. With the `body` it was read from, where that can be changed before it is forwarded, the operator's
 /// markers are taken out of the view: what is looked at, recorded and changed from then on is what will be sent.
 pub fn find_zones(view: &mut RequestView, ask: &ZoneAsk, body: Option<&[u8]>) {
+    find_zones_by(view, ask, body, None);
+}
+
+/// The same, as far as there is time: once the deadline has passed, no further data is told by its form.
+pub fn find_zones_by(view: &mut RequestView, ask: &ZoneAsk, body: Option<&[u8]>, deadline: Option<Instant>) {
     let mut zones = Zones { scanned: ask.scanned, ..Zones::default() };
     if ask.mode.is_operator() {
         operator::mark(view, ask.header.as_deref(), &mut zones);
@@ -55,13 +62,13 @@ pub fn find_zones(view: &mut RequestView, ask: &ZoneAsk, body: Option<&[u8]>) {
     }
     if ask.mode.is_heuristic() {
         let marked = std::mem::take(&mut zones.list);
-        zones.list = by_form(view, marked);
+        zones.list = by_form(view, marked, deadline);
     }
     view.zones = Some(Box::new(zones));
 }
 
 /// The zones that the form of the text tells, and those the operator has marked: where they overlap, the latter alone.
-fn by_form(view: &RequestView, marked: Vec<Zone>) -> Vec<Zone> {
+fn by_form(view: &RequestView, marked: Vec<Zone>, deadline: Option<Instant>) -> Vec<Zone> {
     let mut all: Vec<Zone> = Vec::new();
     let mut marked = marked.into_iter().peekable();
     for (at, part) in view.parts.iter().enumerate() {
@@ -75,7 +82,7 @@ fn by_form(view: &RequestView, marked: Vec<Zone>) -> Vec<Zone> {
         let text = view.text.get(part.range.clone()).unwrap_or_default();
         let own = all.len();
         let mut next = first;
-        for (range, kind) in heuristic::zones(text, ZONES_MAX.saturating_sub(own).max(1)) {
+        for (range, kind) in heuristic::zones(text, ZONES_MAX.saturating_sub(own).max(1), deadline) {
             let range = part.range.start + range.start..part.range.start + range.end;
             while next < own && all.get(next).is_some_and(|zone| zone.range.end <= range.start) {
                 next += 1;

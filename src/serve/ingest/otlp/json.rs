@@ -5,19 +5,31 @@ use serde_json::{Map, Value};
 
 use super::details::KINDS;
 use super::{Attributes, DEPTH_MAX, Origin, Raw, RawEvent, RawLink, RawScope, Spans, Unreadable, VALUES_MAX, report};
+use crate::json::{Event, JsonError, Walker};
 
-/// How many values a JSON text holds at most: what stands outside of its strings and separates or opens values.
-pub(crate) fn structure(body: &[u8]) -> usize {
-    let (mut count, mut at) = (1, 0);
+/// Bytes in memory of an object, with room for eleven members, and of a value in a list or an object beside its text.
+const OBJECT_BYTES: usize = 704;
+const VALUE_BYTES: usize = 96;
+
+/// What the spans of a JSON request take in memory beside their texts, at most.
+pub(crate) fn weight(body: &[u8]) -> usize {
+    structure(body).0.saturating_mul(VALUE_BYTES)
+}
+
+/// How many values a JSON text holds at most, and how many of them are objects: what stands outside of its strings and separates or opens
+/// values.
+fn structure(body: &[u8]) -> (usize, usize) {
+    let (mut count, mut objects, mut at) = (1, 0, 0);
     while let Some(byte) = body.get(at) {
         match byte {
             b'"' => at = end_of_string(body, at + 1),
-            b',' | b'[' | b'{' => count += 1,
+            b'{' => (count, objects) = (count + 1, objects + 1),
+            b',' | b'[' => count += 1,
             _ => {}
         }
         at += 1;
     }
-    count
+    (count, objects)
 }
 
 /// Where the string that begins at `from` has its closing quote.
@@ -33,44 +45,104 @@ fn end_of_string(body: &[u8], from: usize) -> usize {
     body.len()
 }
 
-/// The spans of a request.
-pub(crate) fn read_json(body: &[u8]) -> Result<Spans, Unreadable> {
-    if structure(body) > VALUES_MAX {
+/// The spans of a request, one at a time: of all the others only what is kept is in memory. `room` is asked for what one of them takes
+/// while it is read, in bytes.
+pub(crate) fn read_json(body: &[u8], room: &mut dyn FnMut(usize) -> bool) -> Result<Spans, Unreadable> {
+    if structure(body).0 > VALUES_MAX {
         return Err(Unreadable::TooMany);
     }
-    let request: Value = serde_json::from_slice(body).map_err(|error| Unreadable::Json(error.to_string()))?;
-    let Value::Object(mut request) = request else { return Err(Unreadable::Shape("the body", "a JSON object")) };
+    let mut trees = Trees { paid: 0, room };
+    let request = std::str::from_utf8(body).map_err(|error| Unreadable::Json(error.to_string()))?;
+    let [resources] = members(request, ["resourceSpans"], ("the body", "a JSON object"))?;
     let mut spans = Spans::default();
-    for resource in list(&mut request, "resourceSpans")? {
-        let Value::Object(mut resource) = resource else {
-            return Err(Unreadable::Shape("resourceSpans", "a list of objects"));
-        };
+    let mut resources = elements(resources, "resourceSpans")?;
+    while let Some(resource) = resources.next_one()? {
+        let of_list = ("resourceSpans", "a list of objects");
+        let [about, scopes] = members(resource, ["resource", "scopeSpans"], of_list)?;
         let mut too_deep = 0;
-        let about = match resource.remove("resource") {
+        let about = match about.map(|about| trees.read(about)).transpose()? {
             Some(Value::Object(mut about)) => attributes(&mut about, &mut too_deep).unwrap_or_default(),
             _ => Attributes::new(),
         };
         let mut origin = Origin::of(about, too_deep);
-        for scope in list(&mut resource, "scopeSpans")? {
-            let Value::Object(mut scope) = scope else {
-                return Err(Unreadable::Shape("scopeSpans", "a list of objects"));
-            };
+        let mut scopes = elements(scopes, "scopeSpans")?;
+        while let Some(scope) = scopes.next_one()? {
+            let [about, of_scope] = members(scope, ["scope", "spans"], ("scopeSpans", "a list of objects"))?;
             let mut too_deep = 0;
-            origin.set_scope(read_scope(scope.remove("scope"), &mut too_deep), too_deep);
-            for span in list(&mut scope, "spans")? {
-                spans.push(|| Ok(read_span(span).and_then(|raw| report(raw, &origin))))?;
+            let about = about.map(|about| trees.read(about)).transpose()?;
+            origin.set_scope(read_scope(about, &mut too_deep), too_deep);
+            let mut of_scope = elements(of_scope, "spans")?;
+            while let Some(span) = of_scope.next_one()? {
+                spans.push(|| Ok(read_span(trees.read(span)?).and_then(|raw| report(raw, &origin))))?;
             }
         }
     }
     Ok(spans)
 }
 
-/// A list of the protocol; empty where it is left out.
-fn list(from: &mut Map<String, Value>, name: &'static str) -> Result<Vec<Value>, Unreadable> {
-    match from.remove(name) {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Array(list)) => Ok(list),
-        Some(_) => Err(Unreadable::Shape(name, "a list")),
+/// Reads pieces of a request, each as a tree that is gone before the next one.
+struct Trees<'a> {
+    /// The largest for which there is room.
+    paid: usize,
+    room: &'a mut dyn FnMut(usize) -> bool,
+}
+
+impl Trees<'_> {
+    fn read(&mut self, piece: &str) -> Result<Value, Unreadable> {
+        let (values, objects) = structure(piece.as_bytes());
+        let bytes = values * VALUE_BYTES + objects * OBJECT_BYTES;
+        if bytes > self.paid {
+            if !(self.room)(bytes - self.paid) {
+                return Err(Unreadable::NoRoom);
+            }
+            self.paid = bytes;
+        }
+        serde_json::from_str(piece).map_err(|error| Unreadable::Json(error.to_string()))
+    }
+}
+
+fn invalid(fault: JsonError) -> Unreadable {
+    Unreadable::Json(fault.to_string())
+}
+
+/// The members of these names as they are spelled; of one that is given twice the last. All of the document is looked at.
+fn members<'a, const N: usize>(
+    object: &'a str,
+    names: [&str; N],
+    (what, shape): (&'static str, &'static str),
+) -> Result<[Option<&'a str>; N], Unreadable> {
+    let mut walker = Walker::over(object);
+    let mut found = [None; N];
+    if walker.next_event().map_err(invalid)? != Some(Event::ObjectStart) {
+        return Err(Unreadable::Shape(what, shape));
+    }
+    while let Some(Event::Key(key)) = walker.next_event().map_err(invalid)? {
+        let value = walker.next_raw().map_err(invalid)?;
+        let name = key.decode();
+        if let Some(slot) = names.iter().position(|known| *known == name).and_then(|at| found.get_mut(at)) {
+            *slot = value;
+        }
+    }
+    walker.next_event().map_err(invalid)?;
+    Ok(found)
+}
+
+/// The elements of a list of the protocol, one after the other.
+struct Elements<'a>(Option<Walker<'a>>);
+
+impl<'a> Elements<'a> {
+    fn next_one(&mut self) -> Result<Option<&'a str>, Unreadable> {
+        self.0.as_mut().map_or(Ok(None), |walker| walker.next_raw().map_err(invalid))
+    }
+}
+
+/// A list; empty where it is left out.
+fn elements<'a>(list: Option<&'a str>, name: &'static str) -> Result<Elements<'a>, Unreadable> {
+    let Some(list) = list.filter(|list| *list != "null") else { return Ok(Elements(None)) };
+    let mut walker = Walker::over(list);
+    match walker.next_event().map_err(invalid)? {
+        Some(Event::ArrayStart) => Ok(Elements(Some(walker))),
+        _ => Err(Unreadable::Shape(name, "a list")),
     }
 }
 

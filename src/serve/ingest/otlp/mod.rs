@@ -21,7 +21,7 @@ use serde_json::Value;
 use weir_config::vocab::{SpanId, Timestamp, TraceId};
 use weir_storage::record::SpanEvent;
 
-pub(crate) use json::{read_json, structure};
+pub(crate) use json::{read_json, weight};
 pub(crate) use protobuf::read_protobuf;
 
 use super::intake::SPANS_MAX;
@@ -54,6 +54,9 @@ pub(crate) enum Unreadable {
     /// More values than are taken.
     #[error("the request holds more than {VALUES_MAX} values; send it in parts")]
     TooMany,
+    /// There is no memory for what its values become.
+    #[error("no memory is free for the values of this request at the moment; send it again in a second, or in parts")]
+    NoRoom,
     /// No JSON.
     #[error("the body is not valid JSON: {0}")]
     Json(String),

@@ -7,10 +7,11 @@ use super::{
     Attributes, DEPTH_MAX, Origin, Raw, RawEvent, RawLink, RawScope, Spans, Unreadable, VALUES_MAX, hex, report,
 };
 
-/// The spans of a request. The names it repeats are those of the protocol's own definitions.
-pub(crate) fn read_protobuf(body: &[u8]) -> Result<Spans, Unreadable> {
+/// The spans of a request. The names it repeats are those of the protocol's own definitions. What is made of values takes more than they
+/// do on the wire: `room` is asked for it, in bytes, before it is made.
+pub(crate) fn read_protobuf(body: &[u8], room: &mut dyn FnMut(usize) -> bool) -> Result<Spans, Unreadable> {
     let mut spans = Spans::default();
-    let mut values = Values { left: VALUES_MAX, too_deep: 0 };
+    let mut values = Values { left: VALUES_MAX, too_deep: 0, paid: 0, room };
     let mut request = Reader(body);
     while let Some((number, field)) = request.next()? {
         if number == 1 {
@@ -20,7 +21,7 @@ pub(crate) fn read_protobuf(body: &[u8]) -> Result<Spans, Unreadable> {
     Ok(spans)
 }
 
-fn read_resource_spans(body: &[u8], spans: &mut Spans, values: &mut Values) -> Result<(), Unreadable> {
+fn read_resource_spans(body: &[u8], spans: &mut Spans, values: &mut Values<'_>) -> Result<(), Unreadable> {
     let mut resource = Attributes::new();
     let mut fields = Reader(body);
     // The resource may stand behind its spans.
@@ -43,7 +44,7 @@ fn read_scope_spans(
     body: &[u8],
     origin: &mut Origin,
     spans: &mut Spans,
-    values: &mut Values,
+    values: &mut Values<'_>,
 ) -> Result<(), Unreadable> {
     let mut scope = RawScope::default();
     let mut fields = Reader(body);
@@ -63,7 +64,7 @@ fn read_scope_spans(
     Ok(())
 }
 
-fn read_scope(body: &[u8], values: &mut Values) -> Result<RawScope, Unreadable> {
+fn read_scope(body: &[u8], values: &mut Values<'_>) -> Result<RawScope, Unreadable> {
     let mut scope = RawScope::default();
     let mut fields = Reader(body);
     while let Some((number, field)) = fields.next()? {
@@ -77,7 +78,7 @@ fn read_scope(body: &[u8], values: &mut Values) -> Result<RawScope, Unreadable> 
     Ok(scope)
 }
 
-fn read_span(body: &[u8], values: &mut Values) -> Result<Raw, Unreadable> {
+fn read_span(body: &[u8], values: &mut Values<'_>) -> Result<Raw, Unreadable> {
     let mut raw = Raw::default();
     let mut fields = Reader(body);
     while let Some((number, field)) = fields.next()? {
@@ -122,7 +123,7 @@ fn read_status(body: &[u8], raw: &mut Raw) -> Result<(), Unreadable> {
     Ok(())
 }
 
-fn read_event(body: &[u8], values: &mut Values) -> Result<RawEvent, Unreadable> {
+fn read_event(body: &[u8], values: &mut Values<'_>) -> Result<RawEvent, Unreadable> {
     let mut event = RawEvent::default();
     let mut fields = Reader(body);
     while let Some((number, field)) = fields.next()? {
@@ -136,7 +137,7 @@ fn read_event(body: &[u8], values: &mut Values) -> Result<RawEvent, Unreadable> 
     Ok(event)
 }
 
-fn read_link(body: &[u8], values: &mut Values) -> Result<RawLink, Unreadable> {
+fn read_link(body: &[u8], values: &mut Values<'_>) -> Result<RawLink, Unreadable> {
     let mut link = RawLink::default();
     let mut fields = Reader(body);
     while let Some((number, field)) = fields.next()? {
@@ -152,7 +153,7 @@ fn read_link(body: &[u8], values: &mut Values) -> Result<RawLink, Unreadable> {
 }
 
 /// The attributes that stand in a message under this number.
-fn read_attributes(body: &[u8], wanted: u32, values: &mut Values) -> Result<Attributes, Unreadable> {
+fn read_attributes(body: &[u8], wanted: u32, values: &mut Values<'_>) -> Result<Attributes, Unreadable> {
     let mut all = Attributes::new();
     let mut fields = Reader(body);
     while let Some((number, field)) = fields.next()? {
@@ -164,7 +165,7 @@ fn read_attributes(body: &[u8], wanted: u32, values: &mut Values) -> Result<Attr
 }
 
 /// A name and its value; `None` where the name is missing.
-fn read_pair(body: &[u8], values: &mut Values, depth: usize) -> Result<Option<(String, Value)>, Unreadable> {
+fn read_pair(body: &[u8], values: &mut Values<'_>, depth: usize) -> Result<Option<(String, Value)>, Unreadable> {
     values.take()?;
     let (mut name, mut value) = (String::new(), Value::Null);
     let mut fields = Reader(body);
@@ -178,7 +179,7 @@ fn read_pair(body: &[u8], values: &mut Values, depth: usize) -> Result<Option<(S
     Ok(Some((name, value)).filter(|(name, _)| !name.is_empty()))
 }
 
-fn read_value(body: &[u8], values: &mut Values, depth: usize) -> Result<Value, Unreadable> {
+fn read_value(body: &[u8], values: &mut Values<'_>, depth: usize) -> Result<Value, Unreadable> {
     values.take()?;
     if depth > DEPTH_MAX {
         values.too_deep += 1;
@@ -202,7 +203,7 @@ fn read_value(body: &[u8], values: &mut Values, depth: usize) -> Result<Value, U
     Ok(value)
 }
 
-fn read_list(body: &[u8], values: &mut Values, depth: usize) -> Result<Value, Unreadable> {
+fn read_list(body: &[u8], values: &mut Values<'_>, depth: usize) -> Result<Value, Unreadable> {
     let mut list = Vec::new();
     let mut fields = Reader(body);
     while let Some((number, field)) = fields.next()? {
@@ -213,7 +214,7 @@ fn read_list(body: &[u8], values: &mut Values, depth: usize) -> Result<Value, Un
     Ok(Value::Array(list))
 }
 
-fn read_map(body: &[u8], values: &mut Values, depth: usize) -> Result<Value, Unreadable> {
+fn read_map(body: &[u8], values: &mut Values<'_>, depth: usize) -> Result<Value, Unreadable> {
     let mut map = Map::new();
     let mut fields = Reader(body);
     while let Some((number, field)) = fields.next()? {
@@ -225,14 +226,29 @@ fn read_map(body: &[u8], values: &mut Values, depth: usize) -> Result<Value, Unr
 }
 
 /// How many values may still come, and how many stood too deep in others since somebody asked.
-struct Values {
+struct Values<'a> {
     left: usize,
     too_deep: usize,
+    /// Values for which there is room already.
+    paid: usize,
+    room: &'a mut dyn FnMut(usize) -> bool,
 }
 
-impl Values {
+/// Values for which room is taken at once.
+const PAID_AT_ONCE: usize = 1_024;
+/// Bytes in memory of a value beside its text, with its share of what holds it.
+const VALUE_BYTES: usize = 256;
+
+impl Values<'_> {
     fn take(&mut self) -> Result<(), Unreadable> {
         self.left = self.left.checked_sub(1).ok_or(Unreadable::TooMany)?;
+        if self.paid == 0 {
+            if !(self.room)(PAID_AT_ONCE * VALUE_BYTES) {
+                return Err(Unreadable::NoRoom);
+            }
+            self.paid = PAID_AT_ONCE;
+        }
+        self.paid -= 1;
         Ok(())
     }
 
