@@ -186,9 +186,12 @@ fn storage_that_is_not_there() {
         (
             "storage:\n  profile: production\n  database_path: ':memory:'\n",
             &[
-                "service.yaml:2:12: `storage.profile`: the `production` storage profile is not built into this \
-                 version; accepted: `lite` or `memory` (`sqlite` means `lite`); correct it, or remove it for the \
-                 default \"lite\"",
+                "service.yaml:2:12: `storage.analytics_url`: is not set, and the profile `production` needs it; accepted: \
+                 an http:// or https:// address; set it, or choose the profile `lite`",
+                "service.yaml:2:12: `storage.relational_url`: is not set, and the profile `production` needs it; accepted: \
+                 a postgres:// address; set it, or choose the profile `lite`",
+                "service.yaml:2:12: `storage.cache_url`: is not set, and the profile `production` needs it; accepted: \
+                 a redis:// or rediss:// address; set it, or choose the profile `lite`",
                 "service.yaml:3:18: `storage.database_path`: got \":memory:\"; accepted: the path of a database \
                  file (for no file, use `storage.profile: memory`); correct it, or remove it for the default \
                  \"service.db\"",
@@ -196,8 +199,10 @@ fn storage_that_is_not_there() {
         ),
         (
             "storage:\n  profile: redis\n",
-            &["service.yaml:2:12: `storage.profile`: got \"redis\"; accepted: `lite` or `memory` (`sqlite` means \
-               `lite`); correct it, or remove it for the default \"lite\""],
+            &[
+                "service.yaml:2:12: `storage.profile`: got \"redis\"; accepted: `lite`, `memory` or `production` (`sqlite` \
+               means `lite`); correct it, or remove it for the default \"lite\"",
+            ],
         ),
     ]);
 }

@@ -207,6 +207,11 @@ fn migrate(options: &Options) -> Result<ExitCode, StartError> {
     let loaded = weir_config::load(&sources(options))?;
     match loaded.settings.storage.profile {
         StorageProfile::Memory => say("storage.profile is `memory`: nothing to migrate"),
+        StorageProfile::Production => {
+            let done = weir_storage::Store::migrate_stores(&crate::boot::stores_of(&loaded.settings)?)?;
+            let (relational, analytics) = (done.relational, done.analytics);
+            say(&format!("relational store: {relational} migration(s) applied; analytics store: {analytics}"));
+        }
         StorageProfile::Lite => {
             let report = weir_storage::Store::migrate(&loaded.settings.storage.database_path)?;
             let path = loaded.settings.storage.database_path.display();

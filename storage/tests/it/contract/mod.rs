@@ -39,11 +39,17 @@ fn toy() -> Fresh<toy_log::ToyLog> {
     Fresh { store: toy_log::ToyLog::default(), _folder: None }
 }
 
+fn in_stores() -> Fresh<Store> {
+    let (folder, options) = crate::stores::fresh();
+    Fresh { store: Store::open(options).unwrap(), _folder: Some(folder) }
+}
+
 /// A test per role; each of its checks meets a store of its own.
 macro_rules! keeps {
-    ($name:ident: $make:expr => $($role:ident),+) => {
+    ($(#[$how:meta])* $name:ident: $make:expr => $($role:ident),+) => {
         mod $name {
             $(
+                $(#[$how])*
                 #[test]
                 fn $role() {
                     for (name, check) in crate::contract::$role::CHECKS {
@@ -60,6 +66,7 @@ macro_rules! keeps {
 mod implementations {
     keeps!(lite: crate::contract::in_a_file => span_log, registry, reports, spend, offences, objects, verdicts, alerts);
     keeps!(memory: crate::contract::in_memory => span_log, registry, reports, spend, offences, objects, verdicts, alerts);
+    keeps!(#[ignore = "starts three stores: .ci/full"] production: crate::contract::in_stores => span_log, registry, reports, spend, offences, objects, verdicts, alerts);
     keeps!(toy: crate::contract::toy => span_log);
 }
 
