@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use weir_config::store_url::StoreUrl;
 
-use super::http::Http;
+use super::posts::Http;
 use super::tls;
 use crate::error::ReadError;
 

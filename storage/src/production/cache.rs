@@ -16,6 +16,7 @@ use super::tls;
 const WAIT: Duration = Duration::from_secs(1);
 /// Of one reply; what is asked for is far smaller.
 const REPLY_BYTES_MAX: usize = 1024 * 1024;
+/// Replies within replies: scripts answer with one list.
 const DEPTH_MAX: u32 = 4;
 
 trait Stream: Read + Write + Send {}

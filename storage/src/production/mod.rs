@@ -13,9 +13,10 @@ mod audit;
 mod books;
 mod cache;
 mod facts;
-mod http;
+
 mod lists;
 mod migrate;
+mod posts;
 mod registry;
 mod relational;
 mod ship;

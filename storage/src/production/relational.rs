@@ -17,6 +17,7 @@ use weir_config::vocab::{KeyId, SpanId, TenantId, TraceId};
 use super::tls::{self, PostgresTls};
 use crate::error::{NotWritten, ReadError};
 
+/// How long a connection may take to come about.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
 /// After a connection that failed, nobody tries for so long: who asks is told at once.
 const AWAY_FOR: Duration = Duration::from_millis(300);

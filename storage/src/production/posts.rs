@@ -14,10 +14,13 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use weir_config::store_url::StoreUrl;
 
+/// How long a connection may take to come about.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
+/// Connections that are kept when nobody uses them: as many as questions come at a time.
 const IDLE_MAX: usize = 4;
 /// Of an answer, its head apart.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Of the head of an answer, all its lines together.
 const HEAD_BYTES_MAX: u64 = 64 * 1024;
 
 trait Stream: Read + Write + Send {
