@@ -41,8 +41,6 @@ pub(super) enum Fail {
     Gone(String),
     /// What is stored cannot be read.
     Damaged,
-    /// An answer for the asker of a question.
-    Read(ReadError),
     /// An answer for the asker of a change.
     Write(NotWritten),
 }
@@ -75,14 +73,12 @@ impl Fail {
         match self {
             Self::Refused(reason) | Self::Store(reason) | Self::Again(reason) | Self::Gone(reason) => reason.clone(),
             Self::Damaged => "a stored record is damaged".to_owned(),
-            Self::Read(error) => error.to_string(),
             Self::Write(error) => error.to_string(),
         }
     }
 
     pub(super) fn of_read(self) -> ReadError {
         match self {
-            Self::Read(error) => error,
             Self::Damaged => ReadError::Damaged { row: 0 },
             other => ReadError::Unavailable { reason: format!("the relational store: {}", other.reason()) },
         }
@@ -205,7 +201,7 @@ impl Tx<'_> {
 }
 
 /// The relational store.
-pub(super) struct Relational {
+pub(crate) struct Relational {
     config: Config,
     tls: Option<PostgresTls>,
     shown: String,

@@ -149,7 +149,10 @@ impl Wide {
         }
         let attributes: Map<String, Value> = serde_json::from_str(&self.attributes).ok()?;
         let mut kept = Attributes::default();
-        attributes.into_iter().for_each(|(name, value)| drop(kept.insert(name, value)));
+        for (name, value) in attributes {
+            // They fitted when they came.
+            let _fitted = kept.insert(name, value).is_ok();
+        }
         span.attributes = kept;
         Some((span, Mark { node: self.node, seq: self.seq, version: self.version, reported: self.reported }))
     }
