@@ -56,6 +56,9 @@ const AGE_EVERY: u32 = 6;
 /// How long what a deleted tenant had begun is looked for in the analytics store: batches of other gateways may have been on their way.
 const SWEEP_FOR_US: i64 = 3_600_000_000;
 
+/// How far clocks may be apart before `weir doctor` complains.
+const SKEW_MAX_MS: i64 = 1_000;
+
 /// The stores of the profile, as the settings name them.
 #[derive(Clone)]
 pub struct Stores {
@@ -184,7 +187,21 @@ pub(crate) fn examine_stores(stores: &Stores) -> Result<Vec<(&'static str, Resul
         ("relational", postgres.map(|version| format!("version {version}")).map_err(|error| error.to_string())),
         ("cache", cache.probe().map(|()| "it answers".to_owned())),
         ("migrations", pending),
+        ("clocks", clock_skew(&relational)),
     ])
+}
+
+/// How far this machine's clock and the relational store's are apart: windows of budgets begin by the clock.
+fn clock_skew(relational: &Relational) -> Result<String, String> {
+    let before = Timestamp::now().micros();
+    let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    let theirs: i64 = relational.read(|tx| tx.value(sql, p![])).map_err(|error| error.to_string())?;
+    let after = Timestamp::now().micros();
+    let apart_ms = (theirs - (before + after) / 2).abs() / 1_000;
+    if apart_ms > SKEW_MAX_MS {
+        return Err(format!("this machine's clock and the relational store's are {apart_ms} ms apart; set both by NTP"));
+    }
+    Ok(format!("this machine's and the relational store's are {apart_ms} ms apart"))
 }
 
 impl Production {
