@@ -48,7 +48,7 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
     (
         "config/src",
         &[
-            &["address", "error", "vocab", "yaml"],
+            &["address", "error", "store_url", "vocab", "yaml"],
             &["egress", "prices"],
             &["settings"],
             &["catalogue"],
@@ -129,7 +129,8 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
             &["change", "order", "queue", "roles"],
             &["engine"],
             &["sqlite", "writer"],
-            &["reader", "store"],
+            // What several gateways share asks the store for its journal.
+            &["production", "reader", "store"],
         ],
     ),
     ("proto/src", &[&["bounded"], &["generated"], &["otlp"]]),
@@ -179,6 +180,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("inference/src", "pii", 5, "one scan for personal data, by kind"),
     ("inference/src", "pool", 3, "one pool, its lanes and its threads"),
     ("storage/src", "change", 3, "an order waits in the queue, and holds room there"),
+    ("storage/src", "production", 8, "a store plays its roles by what gateways share, which asks it for its journal"),
     ("storage/src", "encode", 9, "one form of a span in a row"),
     ("storage/src", "sqlite", 16, "one transaction, and the tables that are written in it"),
     ("loadtest/provider/src", "provider", 6, "one script of answers, spelled in each dialect"),

@@ -15,6 +15,7 @@ pub mod prices;
 mod remarks;
 mod schema;
 pub mod settings;
+pub mod store_url;
 pub mod vocab;
 mod yaml;
 

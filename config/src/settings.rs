@@ -168,6 +168,18 @@ pub struct Storage {
     pub profile: StorageProfile,
     /// `storage.database_path`.
     pub database_path: PathBuf,
+    /// `storage.analytics_url`: the `production` profile's store of spans.
+    pub analytics_url: Option<SharedSecret>,
+    /// `storage.analytics_database`.
+    pub analytics_database: Option<String>,
+    /// `storage.relational_url`: the `production` profile's store of everything else.
+    pub relational_url: Option<SharedSecret>,
+    /// `storage.cache_url`: what the `production` profile's gateways share limits by.
+    pub cache_url: Option<SharedSecret>,
+    /// `storage.ca_file` (ours): what the stores' certificates are checked against; `None` is the system's.
+    pub ca_file: Option<PathBuf>,
+    /// `storage.startup_timeout_ms` (ours): how long a start waits for its stores.
+    pub startup_timeout_ms: u64,
     /// `storage.auto_migrate`: run pending migrations at start.
     pub auto_migrate: bool,
     /// `storage.migration_copy` (ours): the file is copied before it is migrated.
@@ -192,6 +204,19 @@ pub enum StorageProfile {
     Lite,
     /// In the process; lost on restart.
     Memory,
+    /// An analytics store, a relational store and a cache, which several gateways share.
+    Production,
+}
+
+impl StorageProfile {
+    /// The name as the settings spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lite => "lite",
+            Self::Memory => "memory",
+            Self::Production => "production",
+        }
+    }
 }
 
 /// `logging.*`.
@@ -710,6 +735,12 @@ impl Default for Settings {
             storage: Storage {
                 profile: StorageProfile::Lite,
                 database_path: PathBuf::from("service.db"),
+                analytics_url: None,
+                analytics_database: None,
+                relational_url: None,
+                cache_url: None,
+                ca_file: None,
+                startup_timeout_ms: 60_000,
                 auto_migrate: true,
                 migration_copy: true,
                 retention_days: 0,

@@ -131,6 +131,14 @@ pub enum OpenError {
         /// What SQLite said.
         reason: String,
     },
+    /// A store of the `production` profile does not answer, or answers what it must not.
+    #[error("{reason}")]
+    Stores {
+        /// Which one, and why; no credential is in it.
+        reason: String,
+        /// It stays until a person changes a store or a setting.
+        is_lasting: bool,
+    },
     /// The writer thread could not be started.
     #[error("the storage thread could not be started ({reason}); raise the process's thread or memory limit")]
     Thread {
@@ -149,6 +157,7 @@ impl OpenError {
                 | Self::NewerSchema { .. }
                 | Self::ChangedMigration { .. }
                 | Self::PendingMigrations { .. }
+                | Self::Stores { is_lasting: true, .. }
         )
     }
 }

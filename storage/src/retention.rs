@@ -58,6 +58,8 @@ pub(crate) struct Policy {
     removed_s: AtomicI64,
     /// The same for the last time the log said so.
     told_s: AtomicI64,
+    /// Rows up to this one lie in the analytics store and need not lie here any longer.
+    shipped_upto: AtomicI64,
 }
 
 /// How long removing counts as going on.
@@ -126,6 +128,15 @@ impl Policy {
     pub(crate) fn texts_from_us(&self, now_us: i64) -> Option<i64> {
         let age = self.text_max_age_us.load(Ordering::Relaxed);
         (age > 0).then(|| now_us.saturating_sub_unsigned(age))
+    }
+
+    pub(crate) fn set_shipped_upto(&self, row: i64) {
+        self.shipped_upto.fetch_max(row, Ordering::Relaxed);
+    }
+
+    /// The last row that need not be kept here.
+    pub(crate) fn shipped_upto(&self) -> Option<i64> {
+        Some(self.shipped_upto.load(Ordering::Relaxed)).filter(|row| *row > 0)
     }
 
     pub(crate) fn max_bytes(&self) -> Option<i64> {

@@ -3,17 +3,19 @@
 //! Everything here may block and is called off the core threads, except [`Store::sink`]'s pushes. Both profiles answer
 //! alike; which one is behind a store shows only in what survives the process.
 
+mod local;
 mod roles;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::error::{OpenError, ReadError};
 use crate::observer::StoreObserver;
+use crate::production::{self, Migrated, Production, StoreState, Stores};
 use crate::queue::{Queue, SpanSink};
 use crate::retention::{Policy, Retention, Space};
 use crate::sqlite::{self, Auditor, CopyFirst, Home, MigrationReport, Pending, Readers, SqliteEngine};
@@ -33,6 +35,13 @@ pub enum Backend {
         auto_migrate: bool,
         /// Whether a file that is migrated is copied before, beside itself (`<path>.schema-<version>`).
         migration_copy: bool,
+    },
+    /// Stores that several gateways share, and one file on the way there.
+    Production {
+        /// The journal; created when absent.
+        path: PathBuf,
+        /// The stores.
+        stores: Box<Stores>,
     },
     /// In this process; the oldest arrivals are forgotten beyond the bound.
     Memory {
@@ -105,6 +114,8 @@ struct Inner {
     auditor: Auditor,
     /// The database; `None` for one in memory.
     file: Option<PathBuf>,
+    /// What several gateways share, where they do.
+    production: OnceLock<Arc<Production>>,
 }
 
 impl Store {
@@ -113,15 +124,19 @@ impl Store {
     /// # Errors
     /// See [`OpenError`]; each message says what to do.
     pub fn open(options: StoreOptions) -> Result<Self, OpenError> {
+        let mut shared = None;
+        let at_once = Pending { apply: true, copy: CopyFirst::Never };
         let (home, due) = match options.backend {
-            Backend::Sqlite { path, auto_migrate, migration_copy } => (
-                Home::File(path),
-                Pending {
-                    apply: auto_migrate,
-                    copy: if migration_copy { CopyFirst::WhereThereIsRoom } else { CopyFirst::Never },
-                },
-            ),
-            Backend::Memory { max_bytes } => (Home::memory(max_bytes), Pending { apply: true, copy: CopyFirst::Never }),
+            Backend::Production { path, stores } => {
+                let due = Pending { apply: stores.auto_migrate, copy: CopyFirst::WhereThereIsRoom };
+                shared = Some(stores);
+                (Home::File(path), due)
+            }
+            Backend::Sqlite { path, auto_migrate, migration_copy } => {
+                let copy = if migration_copy { CopyFirst::WhereThereIsRoom } else { CopyFirst::Never };
+                (Home::File(path), Pending { apply: auto_migrate, copy })
+            }
+            Backend::Memory { max_bytes } => (Home::memory(max_bytes), at_once),
         };
         let policy = Arc::new(Policy::default());
         let mut engine = Box::new(SqliteEngine::open(&home, due, Arc::clone(&policy))?);
@@ -161,8 +176,74 @@ impl Store {
             auditor: Auditor::default(),
             policy,
             file,
+            production: OnceLock::new(),
         };
-        Ok(Self { inner: Arc::new(inner) })
+        let store = Self { inner: Arc::new(inner) };
+        if let Some(stores) = shared {
+            store.open_stores(&stores)?;
+        }
+        Ok(store)
+    }
+
+    fn open_stores(&self, stores: &Stores) -> Result<(), OpenError> {
+        let production = Arc::new(Production::open(stores, &self.local_reads())?);
+        let weak = Arc::downgrade(&self.inner);
+        let _first = self.inner.production.set(Arc::clone(&production)).is_ok();
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+            spawned.map(|_| ()).map_err(|error| OpenError::Thread { reason: error.to_string() })
+        };
+        let open =
+            |weak: Weak<Inner>| move || weak.upgrade().filter(|inner| !inner.is_closing()).map(|inner| Self { inner });
+        let (shipping, gone) = (Arc::clone(&production), weak.clone());
+        spawn("weir-ship", Box::new(move || shipping.run_shipper(open(gone))))?;
+        spawn("weir-follow", Box::new(move || production.follow(open(weak))))
+    }
+
+    /// How the stores of the `production` profile are; none of another profile.
+    pub fn store_states(&self) -> Vec<StoreState> {
+        self.production().map(|production| production.states()).unwrap_or_default()
+    }
+
+    /// Spans that lie in the journal only; 0 of another profile.
+    pub fn backlog(&self) -> u64 {
+        self.production().map_or(0, |production| production.backlog(self))
+    }
+
+    /// Applies pending migrations to the stores of the `production` profile.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn migrate_stores(stores: &Stores) -> Result<Migrated, OpenError> {
+        production::migrate_stores(stores)
+    }
+
+    /// What each of these stores says of itself: its name, and how it is or what is wrong.
+    ///
+    /// # Errors
+    /// They cannot even be asked.
+    pub fn examine_stores(stores: &Stores) -> Result<Vec<(&'static str, Result<String, String>)>, OpenError> {
+        production::examine_stores(stores)
+    }
+
+    /// A secret that all gateways on the same stores have: the one that is kept, or `own`, which is kept from then on. `own` itself
+    /// where nothing is shared.
+    ///
+    /// # Errors
+    /// [`NotWritten`](crate::NotWritten).
+    pub fn share_secret(&self, name: &str, own: Option<&[u8]>) -> Result<Option<Vec<u8>>, crate::NotWritten> {
+        match self.production() {
+            Some(production) => production.share_secret(name, own),
+            None => Ok(own.map(<[u8]>::to_vec)),
+        }
+    }
+
+    /// How much more other gateways have spent since this was last asked, by agent and window; nothing where nothing is shared.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn spent_elsewhere(&self, now_s: i64) -> Result<Vec<crate::SpendRow>, ReadError> {
+        self.production().map_or(Ok(Vec::new()), |production| production.spent_elsewhere(now_s))
     }
 
     /// Applies pending migrations to a database file and closes it again; before that the file is copied, where that is asked for.
@@ -191,7 +272,14 @@ impl Store {
 
     /// Bounds what is kept, from now on. Without a call everything is kept.
     pub fn set_retention(&self, retention: Retention) {
-        self.inner.policy.set(retention);
+        match self.production() {
+            // Ages are those of the shared record. What the journal holds goes once it is shipped.
+            Some(production) => {
+                self.inner.policy.set(Retention { max_age: None, text_max_age: None, ..retention });
+                production.set_retention(retention);
+            }
+            None => self.inner.policy.set(retention),
+        }
     }
 
     /// Whether what is stored lies in a file, which other processes may have, too.
@@ -255,7 +343,14 @@ impl Inner {
         self.tally.failed.load(Ordering::Relaxed) + self.tally.poison.load(Ordering::Relaxed)
     }
 
+    fn is_closing(&self) -> bool {
+        self.give_up_at.lock().is_some()
+    }
+
     fn close(&self, within: Duration) -> bool {
+        if let Some(production) = self.production.get() {
+            production.stop();
+        }
         let lost_now = self.lost();
         let before = self
             .lost_before_close

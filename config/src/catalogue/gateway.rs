@@ -5,13 +5,12 @@
 use serde_json::Value;
 
 use super::value::{
-    flag, int, listen_addr, one_of, optional_int, optional_path, optional_secret, owned_text, parsed, path, text,
+    flag, int, listen_addr, one_of, optional_int, optional_path, optional_secret, optional_text, owned_text, parsed,
+    path, text,
 };
 use super::{Kind, Literal, Setting, Unfit, set};
 use crate::address;
 use crate::settings::{AccessFormat, LogFormat, StorageProfile, Upstream};
-
-const PRODUCTION: &str = "the `production` storage profile";
 
 const LEVELS: Kind = Kind::Choice(&["trace", "debug", "info", "warn", "error"]);
 
@@ -196,29 +195,79 @@ pub(super) static SETTINGS: &[Setting] = &[
         "storage.profile",
         Kind::Choice(&["lite", "memory", "production"]),
         Literal::Text("lite"),
-        "lite: one SQLite file. memory: in the process, lost on restart.",
-        set!(storage.profile, |v| one_of(v, &[("lite", StorageProfile::Lite), ("memory", StorageProfile::Memory)])),
+        "lite: one SQLite file. memory: in the process, lost on restart. production: for several gateways; an analytics store, a \
+         relational store and a cache, whose addresses are set below, and a SQLite file on its way there.",
+        set!(storage.profile, |v| {
+            let profiles = [
+                ("lite", StorageProfile::Lite),
+                ("memory", StorageProfile::Memory),
+                ("production", StorageProfile::Production),
+            ];
+            one_of(v, &profiles)
+        }),
     )
     .aliases(&[("sqlite", "lite")])
-    .missing(&[("production", PRODUCTION)])
     .env("SERVICE_STORAGE_PROFILE"),
     Setting::built(
         "storage.database_path",
         Kind::DatabaseFile,
         Literal::Text("service.db"),
-        "The SQLite file of the lite profile.",
+        "The SQLite file of the lite profile; in the production profile, where spans lie until the analytics store has them.",
         set!(storage.database_path, path),
     )
     .env("SERVICE_STORAGE_DATABASE_PATH"),
-    Setting::not_built("storage.analytics_url", Kind::Text, Literal::Null, PRODUCTION)
-        .env("SERVICE_ANALYTICS_URL")
-        .secret(),
-    Setting::not_built("storage.analytics_database", Kind::Text, Literal::Null, PRODUCTION)
-        .env("SERVICE_ANALYTICS_DATABASE"),
-    Setting::not_built("storage.relational_url", Kind::Text, Literal::Null, PRODUCTION)
-        .env("SERVICE_RELATIONAL_URL")
-        .secret(),
-    Setting::not_built("storage.cache_url", Kind::Text, Literal::Null, PRODUCTION).env("SERVICE_CACHE_URL").secret(),
+    Setting::built(
+        "storage.analytics_url",
+        Kind::Text,
+        Literal::Null,
+        "The analytics store of the production profile, which keeps traces: an http:// or https:// address of a ClickHouse-compatible \
+         server, with user and password where it asks for them.",
+        set!(storage.analytics_url, optional_secret),
+    )
+    .env("SERVICE_ANALYTICS_URL")
+    .secret(),
+    Setting::built(
+        "storage.analytics_database",
+        Kind::Text,
+        Literal::Null,
+        "Its database; null is `default`.",
+        set!(storage.analytics_database, optional_text),
+    )
+    .env("SERVICE_ANALYTICS_DATABASE"),
+    Setting::built(
+        "storage.relational_url",
+        Kind::Text,
+        Literal::Null,
+        "The relational store of the production profile, which keeps tenants, keys, reports, alerts, the audit log and what was \
+         spent: a postgres:// address; `?sslmode=require` encrypts, `verify-full` checks the certificate, too.",
+        set!(storage.relational_url, optional_secret),
+    )
+    .env("SERVICE_RELATIONAL_URL")
+    .secret(),
+    Setting::built(
+        "storage.cache_url",
+        Kind::Text,
+        Literal::Null,
+        "The cache of the production profile: a redis:// or rediss:// address. It has to answer at the start; nothing is kept in it yet, \
+         each gateway grants rate limits by itself.",
+        set!(storage.cache_url, optional_secret),
+    )
+    .env("SERVICE_CACHE_URL")
+    .secret(),
+    Setting::built(
+        "storage.ca_file",
+        Kind::File,
+        Literal::Null,
+        "PEM file with the certificates that the stores of the production profile are checked against; null is the system's. Ours.",
+        set!(storage.ca_file, optional_path),
+    ),
+    Setting::built(
+        "storage.startup_timeout_ms",
+        Kind::Int { min: 0, max: 3_600_000 },
+        Literal::Int(60_000),
+        "How long a start of the production profile waits for its stores before it ends with exit code 75. Ours.",
+        set!(storage.startup_timeout_ms, int),
+    ),
     Setting::built(
         "storage.auto_migrate",
         Kind::Bool,

@@ -104,7 +104,10 @@ fn what_must_not_change_while_running_has_no_flag() {
 
 #[test]
 fn names_the_accepted_values_without_those_that_are_not_built() {
-    assert_eq!(by_path("storage.profile").unwrap().accepted(), "`lite` or `memory` (`sqlite` means `lite`)");
+    assert_eq!(
+        by_path("storage.profile").unwrap().accepted(),
+        "`lite`, `memory` or `production` (`sqlite` means `lite`)"
+    );
     assert_eq!(by_path("upstream_ca_file").unwrap().accepted(), "a file path, or null");
     assert_eq!(by_wire("enforcement_mode").unwrap().path, "enforcement.mode");
 }

@@ -15,6 +15,7 @@ mod masked;
 mod overlay;
 mod router;
 mod secrets;
+mod stores;
 mod suggest;
 mod upstreams;
 
@@ -132,6 +133,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     defence::check(&mut settings, &mut layers);
     router::settle(&mut settings, &mut layers);
     listeners::check(&settings, &mut layers);
+    stores::check(&settings, &mut layers);
     if !layers.violations.is_empty() {
         return Err(LoadError { violations: layers.violations });
     }

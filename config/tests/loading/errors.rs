@@ -186,18 +186,23 @@ fn storage_that_is_not_there() {
         (
             "storage:\n  profile: production\n  database_path: ':memory:'\n",
             &[
-                "service.yaml:2:12: `storage.profile`: the `production` storage profile is not built into this \
-                 version; accepted: `lite` or `memory` (`sqlite` means `lite`); correct it, or remove it for the \
-                 default \"lite\"",
                 "service.yaml:3:18: `storage.database_path`: got \":memory:\"; accepted: the path of a database \
                  file (for no file, use `storage.profile: memory`); correct it, or remove it for the default \
                  \"service.db\"",
+                "service.yaml: `storage.analytics_url`: is not set, and the profile `production` needs it; accepted: \
+                 an http:// or https:// address; set it, or choose the profile `lite`",
+                "service.yaml: `storage.relational_url`: is not set, and the profile `production` needs it; accepted: \
+                 a postgres:// address; set it, or choose the profile `lite`",
+                "service.yaml: `storage.cache_url`: is not set, and the profile `production` needs it; accepted: \
+                 a redis:// or rediss:// address; set it, or choose the profile `lite`",
             ],
         ),
         (
             "storage:\n  profile: redis\n",
-            &["service.yaml:2:12: `storage.profile`: got \"redis\"; accepted: `lite` or `memory` (`sqlite` means \
-               `lite`); correct it, or remove it for the default \"lite\""],
+            &[
+                "service.yaml:2:12: `storage.profile`: got \"redis\"; accepted: `lite`, `memory` or `production` (`sqlite` \
+               means `lite`); correct it, or remove it for the default \"lite\"",
+            ],
         ),
     ]);
 }
@@ -428,7 +433,7 @@ fn a_key_cannot_forge_lines_or_colours() {
 fn no_refusal_shows_a_secret() {
     let canary = "sk-canary-5f2d";
     let file = format!(
-        "auth: {{admin_key: '{canary} x'}}\nstorage: {{cache_url: 'redis://u:{canary}@h'}}\nalerts: {{webhook_url: \
+        "auth: {{admin_key: '{canary} x'}}\nstorage: {{cache_url: 'http://u:{canary}@h'}}\nalerts: {{webhook_url: \
          '{canary}', channels: [{{type: slack, url: {canary}}}, {{type: webhook, url: 'http://h', secret: {canary}}}, \
          {{type: pagerduty, routing_key: '{canary} x'}}, \
          {{type: email, url: 'smtp://u:{canary}@mail.example.org?from=a@b.org&to=c@d.org'}}]}}\nupstream_url: 'https://{canary}@h'\n\

@@ -98,6 +98,16 @@ fn samples() -> Vec<Sample> {
         sample("trace_storage_timeout_ms", "8", |s| s.limits.trace_storage_timeout_ms = 8),
         sample("storage.profile", "memory", |s| s.storage.profile = StorageProfile::Memory),
         sample("storage.database_path", "/var/lib/x.db", |s| s.storage.database_path = "/var/lib/x.db".into()),
+        sample("storage.analytics_url", "http://a:8123", |s| {
+            s.storage.analytics_url = Some(SharedSecret::new("http://a:8123"));
+        }),
+        sample("storage.analytics_database", "weir", |s| s.storage.analytics_database = Some("weir".to_owned())),
+        sample("storage.relational_url", "postgres://b/weir", |s| {
+            s.storage.relational_url = Some(SharedSecret::new("postgres://b/weir"));
+        }),
+        sample("storage.cache_url", "redis://c", |s| s.storage.cache_url = Some(SharedSecret::new("redis://c"))),
+        sample("storage.ca_file", "/etc/stores.pem", |s| s.storage.ca_file = Some("/etc/stores.pem".into())),
+        sample("storage.startup_timeout_ms", "5", |s| s.storage.startup_timeout_ms = 5),
         sample("storage.auto_migrate", "false", |s| s.storage.auto_migrate = false),
         sample("storage.migration_copy", "false", |s| s.storage.migration_copy = false),
         sample("storage.retention_days", "30", |s| s.storage.retention_days = 30),
@@ -552,6 +562,20 @@ fn env_samples() -> Vec<EnvSample> {
         ),
         ("SERVICE_STORAGE_PROFILE", "memory", |s| s.storage.profile = StorageProfile::Memory, "sqlite"),
         ("SERVICE_STORAGE_DATABASE_PATH", "a.db", |s| s.storage.database_path = "a.db".into(), "b.db"),
+        (
+            "SERVICE_ANALYTICS_URL",
+            "https://a",
+            |s| s.storage.analytics_url = Some(SharedSecret::new("https://a")),
+            "https://b",
+        ),
+        ("SERVICE_ANALYTICS_DATABASE", "a", |s| s.storage.analytics_database = Some("a".to_owned()), "b"),
+        (
+            "SERVICE_RELATIONAL_URL",
+            "postgres://a",
+            |s| s.storage.relational_url = Some(SharedSecret::new("postgres://a")),
+            "postgres://b",
+        ),
+        ("SERVICE_CACHE_URL", "redis://a", |s| s.storage.cache_url = Some(SharedSecret::new("redis://a")), "redis://b"),
         ("SERVICE_LOG_LEVEL", "warn", |s| s.logging.filter = "warn".into(), "error"),
         ("SERVICE_LOG_FORMAT", " json\n", |s| s.logging.format = LogFormat::Json, "text"),
         ("SERVICE_LOG_ACCESS", "json", |s| s.logging.access = AccessFormat::Json, "text"),
@@ -669,16 +693,13 @@ fn other(setting: &Setting) -> &'static str {
 
 #[test]
 fn every_setting_that_is_not_built_is_refused_by_name() {
-    let mut seen = 0;
     for setting in catalogue::settings().filter(|setting| setting.in_file()) {
         let Some(feature) = feature(setting) else { continue };
         let errors = Bench::with_file(nested(setting.path, other(setting))).errors();
         let expected = format!("`{}`: {feature} is not built into this version; remove the setting", setting.path);
         assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(errors[0].ends_with(&expected), "{errors:?}");
-        seen += 1;
     }
-    assert!(seen > 0);
 }
 
 #[test]

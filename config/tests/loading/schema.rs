@@ -68,7 +68,6 @@ fn what_loading_refuses_the_schema_refuses() {
         ("timeout_ms", json!(0)),
         ("timeout_ms", json!("soon")),
         ("listen_adr", json!("127.0.0.1:1")),
-        ("storage.profile", json!("production")),
         ("storage.profile", json!("paper")),
         ("enforcement.min_confidence", json!(1.5)),
         ("enforcement.categories", json!([{"finding_type": "jailbreak"}])),

@@ -42,6 +42,15 @@ pub(super) fn save(spend: &Spend, store: &dyn SpendBook) -> bool {
     }
 }
 
+/// Counts in what other gateways have spent since the last time, where several share what is spent.
+fn hear(spend: &Spend, store: &Store) {
+    let now_s = Timestamp::now().micros() / MICROS_PER_SECOND;
+    match store.spent_elsewhere(now_s) {
+        Ok(rows) => rows.into_iter().for_each(|row| spend.count_in(&kept(row), now_s)),
+        Err(error) => tracing::debug!(%error, "what other gateways have spent could not be read"),
+    }
+}
+
 fn kept(row: SpendRow) -> KeptSpend {
     let SpendRow { tenant, agent, window, period_start_s, since_s, spent_nano_usd } = row;
     KeptSpend { tenant, agent, window, period_start_s, since_s, spent_nano_usd }
@@ -57,7 +66,11 @@ pub(super) async fn keep(spend: Arc<Spend>, store: Store) {
     loop {
         tokio::time::sleep(KEEP_INTERVAL).await;
         let (spend, store) = (Arc::clone(&spend), store.clone());
-        if tokio::task::spawn_blocking(move || save(&spend, &store)).await.is_err() {
+        let saving = move || {
+            save(&spend, &store);
+            hear(&spend, &store);
+        };
+        if tokio::task::spawn_blocking(saving).await.is_err() {
             tracing::error!("saving spend panicked");
         }
     }

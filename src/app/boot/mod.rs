@@ -55,5 +55,5 @@ mod validity;
 pub(crate) use certificate::check_certificate;
 pub use error::StartError;
 pub use extensions::{AddConsumer, Extensions};
-pub(crate) use parts::{SHARED_DATABASE, token_key_file};
+pub(crate) use parts::{SHARED_DATABASE, stores_of, token_key_file};
 pub use run::{Gateway, start, start_with};

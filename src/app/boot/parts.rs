@@ -10,10 +10,11 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use weir_config::Settings;
 use weir_config::settings::{AccessFormat, StorageProfile, Web};
-use weir_config::vocab::{Role, Severity, TenantId};
+use weir_config::store_url::StoreUrl;
+use weir_config::vocab::{Role, Severity, SharedSecret, TenantId};
 use weir_inference::{Analyser, Job, Lane, PoolOptions, Turn, Work, WorkerPool};
 use weir_models::{Loader, Models};
-use weir_storage::{Backend, SpanLog, Store, StoreObserver, StoreOptions, UseClaim};
+use weir_storage::{Backend, SpanLog, Store, StoreObserver, StoreOptions, StoreState, Stores, UseClaim};
 
 use super::StartError;
 use super::core::{self, CoreSetup, DrainOrder};
@@ -267,6 +268,78 @@ pub(super) fn claim_database(settings: &Settings, takes_over: bool) -> Option<Us
     }
 }
 
+/// The stores of the profile `production`; refuses settings that it does not serve yet, by name.
+pub(crate) fn stores_of(settings: &Settings) -> Result<Stores, StartError> {
+    let storage = &settings.storage;
+    let lasting = |reason: String| StartError::Store(weir_storage::OpenError::Stores { reason, is_lasting: true });
+    for (name, is_set) in [
+        ("storage.text_retention_days", storage.text_retention_days > 0),
+        ("storage.tenant_max_bytes", storage.tenant_max_bytes > 0),
+    ] {
+        if is_set {
+            let advice = "leave it out, or choose the profile `lite`";
+            return Err(lasting(format!("{name}: not built for the profile `production` yet; {advice}")));
+        }
+    }
+    let url = |name: &str, url: &Option<SharedSecret>| {
+        let text = url.as_ref().and_then(|url| std::str::from_utf8(url.expose()).ok());
+        text.and_then(StoreUrl::parse).ok_or_else(|| lasting(format!("{name}: is not set")))
+    };
+    Ok(Stores {
+        analytics_url: url("storage.analytics_url", &storage.analytics_url)?,
+        analytics_database: storage.analytics_database.clone(),
+        relational_url: url("storage.relational_url", &storage.relational_url)?,
+        cache_url: url("storage.cache_url", &storage.cache_url)?,
+        ca_file: storage.ca_file.clone(),
+        auto_migrate: storage.auto_migrate,
+        wait: Duration::from_millis(storage.startup_timeout_ms),
+    })
+}
+
+/// What is wrong with the stores that several gateways share, for `/health`.
+pub(super) fn complaints(store: &Store) -> Vec<String> {
+    let problem = |state: StoreState| {
+        let name = state.name;
+        state.problem.map(|problem| format!("the {name} store does not answer: {problem}"))
+    };
+    store.store_states().into_iter().filter_map(problem).collect()
+}
+
+/// All gateways on the same stores derive tokens with one key: the one that the relational store keeps. This gateway's own becomes it
+/// where there is none.
+pub(super) fn share_token_key(settings: &Settings, store: &Store) -> Result<(), StartError> {
+    let Some(path) = token_key_file(settings).filter(|_| settings.storage.profile == StorageProfile::Production) else {
+        return Ok(());
+    };
+    let fail = |reason: String| StartError::Store(weir_storage::OpenError::Stores { reason, is_lasting: false });
+    let shown = path.display();
+    let own = match std::fs::read(&path) {
+        Ok(bytes) => Some(bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(fail(format!("the key of tokens {shown} cannot be read: {error}"))),
+    };
+    let fresh = || format!("{}{}\n", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple()).into_bytes();
+    let offered = own.clone().unwrap_or_else(fresh);
+    let shared = store.share_secret("token_key", Some(&offered)).map_err(|error| fail(error.to_string()))?;
+    match (own, shared) {
+        (Some(own), Some(shared)) if own != shared => Err(StartError::Store(weir_storage::OpenError::Stores {
+            reason: format!(
+                "auth.token_key_file {shown}: it is not the key that the other gateways derive tokens with; move it away, and the start \
+                 takes theirs from the relational store"
+            ),
+            is_lasting: true,
+        })),
+        (None, Some(shared)) => {
+            use std::io::Write as _;
+            use std::os::unix::fs::OpenOptionsExt as _;
+            let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+            let written = made.and_then(|mut file| file.write_all(&shared).and_then(|()| file.sync_all()));
+            written.map_err(|error| fail(format!("the key of tokens {shown} cannot be written: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn open_store(
     settings: &Settings,
     registry: &Registry,
@@ -280,6 +353,9 @@ pub(super) fn open_store(
             migration_copy: settings.storage.migration_copy,
         },
         StorageProfile::Memory => Backend::Memory { max_bytes: MEMORY_PROFILE_BYTES },
+        StorageProfile::Production => {
+            Backend::Production { path: settings.storage.database_path.clone(), stores: Box::new(stores_of(settings)?) }
+        }
     };
     let watch = StoreHealth { shared: Arc::clone(registry.shared()), breakers: Arc::clone(breakers) };
     let observer: Arc<dyn StoreObserver> = match feed {
@@ -295,6 +371,12 @@ pub(super) fn open_store(
         pause: rt::yielding::pause,
         observer,
     })?;
+    if settings.storage.profile == StorageProfile::Production && settings.rate_limiting.enabled {
+        tracing::warn!(
+            "rate limits are not shared between the gateways of the profile `production` yet: each grants all of them \
+             (`rate_limiting`, those of tenants and keys); set them to what one gateway may grant"
+        );
+    }
     store.set_retention(store::retention(&settings.storage));
     registry.watch_queue(store::queue(store.clone(), STORAGE_QUEUE_ITEMS as u64));
     registry.add_source(Box::new(PoisonedSpans(store.clone())));

@@ -27,9 +27,10 @@ use super::models;
 use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
-    CorePlacement, allow_descriptors, claim_database, conditions, golden_set, make_feed, make_judging, model_threads,
-    open_intake, open_store, prepare_patterns, remember_objects, start_access_log, start_cores, start_grpc,
-    start_inference, start_metrics, start_models, token_key_file, warn_when_nobody_can_administer, watch_calls,
+    CorePlacement, allow_descriptors, claim_database, complaints, conditions, golden_set, make_feed, make_judging,
+    model_threads, open_intake, open_store, prepare_patterns, remember_objects, share_token_key, start_access_log,
+    start_cores, start_grpc, start_inference, start_metrics, start_models, token_key_file,
+    warn_when_nobody_can_administer, watch_calls,
 };
 use super::starting::Starting;
 use super::takeover::{self, HandOver};
@@ -191,6 +192,10 @@ pub fn start_with(
         judging.start(consumers.runtime(), Arc::new(store.clone()));
         health.judge_spawned();
     }
+    health.watch_stores({
+        let store = store.clone();
+        move || complaints(&store)
+    });
     health.watch_space({
         let store = store.clone();
         move || space(&store)
@@ -213,6 +218,7 @@ pub fn start_with(
     prepare_patterns(&inference, &settings);
     let reports = ReportBuilder::new(Arc::new(store.clone()), rt::give_way);
     reports.resume();
+    share_token_key(&settings, &store)?;
     let identities = Identities::load(Arc::new(store.clone()), token_key_file(&settings))?.forgetting({
         let spend = Arc::clone(&spend);
         move |tenant| spend.erase(tenant, Timestamp::now().micros() / 1_000_000)

@@ -86,6 +86,15 @@ fn banner(loaded: &Loaded, gateway: &Gateway) {
     };
     let storage = match settings.storage.profile {
         StorageProfile::Lite => settings.storage.database_path.display().to_string(),
+        StorageProfile::Production => {
+            let shown = |url: &Option<weir_config::vocab::SharedSecret>| {
+                let url = url.as_ref().and_then(|url| std::str::from_utf8(url.expose()).ok());
+                url.and_then(weir_config::store_url::StoreUrl::parse).map(|url| url.shown()).unwrap_or_default()
+            };
+            let storage = &settings.storage;
+            let journal = storage.database_path.display();
+            format!("{}, {}; journal {journal}", shown(&storage.analytics_url), shown(&storage.relational_url))
+        }
         StorageProfile::Memory => "memory (lost on restart)".to_owned(),
     };
     let on_off = |on: bool| if on { "on" } else { "off" };

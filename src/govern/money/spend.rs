@@ -263,6 +263,16 @@ impl Spend {
         }
     }
 
+    /// Counts in what another gateway has spent; of a period that is over it means nothing any more.
+    pub fn count_in(&self, more: &KeptSpend, now_s: i64) {
+        let (_, account) = self.account(more.tenant, &more.agent, now_s);
+        let cells = account.cells(now_s);
+        let of = cells.iter().zip(Window::ALL).find(|(_, window)| *window == more.window).map(|(cell, _)| cell);
+        if let Some(cell) = of.filter(|cell| cell.period.start_s == more.period_start_s) {
+            cell.settle(0, more.spent_nano_usd);
+        }
+    }
+
     /// An agent's account and its position, opened if need be.
     fn account(&self, tenant: TenantId, agent: &str, now_s: i64) -> (usize, &Account) {
         if let Some(known) = self.position(tenant, agent) {

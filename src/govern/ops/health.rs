@@ -70,6 +70,8 @@ pub struct Health {
     /// How many denials are in force and not stored.
     unwritten: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
     io: OnceLock<Io>,
+    /// What is wrong with shared stores.
+    stores: OnceLock<Box<dyn Fn() -> Vec<String> + Send + Sync>>,
     space: OnceLock<Box<dyn Fn() -> SpaceReport + Send + Sync>>,
     models: OnceLock<Box<dyn Fn() -> ModelsReport + Send + Sync>>,
     /// Requests are served, whatever is still being loaded.
@@ -117,7 +119,7 @@ pub struct Report {
 pub struct StorageReport {
     /// `connected` or `unavailable`.
     pub status: &'static str,
-    /// `lite` or `memory`.
+    /// `lite`, `memory` or `production`.
     pub profile: &'static str,
     /// The bounds in bytes, and what was removed for them; null until the store is open.
     pub space: Option<SpaceReport>,
@@ -212,6 +214,7 @@ impl Health {
             misses: AtomicU32::new(0),
             unwritten: OnceLock::new(),
             io: OnceLock::new(),
+            stores: OnceLock::new(),
             space: OnceLock::new(),
             models: OnceLock::new(),
             serves: AtomicBool::new(false),
@@ -262,6 +265,11 @@ impl Health {
     /// Says who knows what room the store has; the first word counts.
     pub fn watch_space(&self, space: impl Fn() -> SpaceReport + Send + Sync + 'static) {
         self.space.get_or_init(|| Box::new(space));
+    }
+
+    /// Says who knows what is wrong with the stores that several gateways share; the first word counts.
+    pub fn watch_stores(&self, complaints: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        self.stores.get_or_init(|| Box::new(complaints));
     }
 
     /// Says who knows how the models are doing; the first word counts.
@@ -322,6 +330,7 @@ impl Health {
                 "{unwritten} revocations, new tokens or deletions are in force and not stored yet; a restart would undo them"
             ));
         }
+        reasons.extend(self.stores.get().map(|stores| stores()).unwrap_or_default());
         let ml_models = self.models.get().map(|models| models()).unwrap_or_default();
         reasons.extend(ml_models.complaints());
         let status = match phase {
@@ -339,10 +348,7 @@ impl Health {
             reasons,
             storage: StorageReport {
                 status: if is_connected { "connected" } else { "unavailable" },
-                profile: match self.facts.storage_profile {
-                    StorageProfile::Lite => "lite",
-                    StorageProfile::Memory => "memory",
-                },
+                profile: self.facts.storage_profile.as_str(),
                 space: self.space.get().map(|space| space()),
             },
             circuit_breaker: breaker.as_str(),

@@ -66,7 +66,7 @@ const PART_OF_FREE: (u64, u64) = (4, 5);
 pub fn retention(storage: &Storage) -> Retention {
     let age = |days: u32| (days > 0).then(|| Duration::from_secs(u64::from(days) * 24 * 60 * 60));
     let from_room = || {
-        let room = room_beside(&storage.database_path).filter(|_| storage.profile == StorageProfile::Lite)?;
+        let room = room_beside(&storage.database_path).filter(|_| storage.profile != StorageProfile::Memory)?;
         Some(room.held.saturating_add(room.free / PART_OF_FREE.1 * PART_OF_FREE.0))
     };
     let max_bytes = storage.max_bytes.map_or_else(from_room, Some);

@@ -124,6 +124,11 @@ impl Tx<'_> {
         self.erase(OLDEST_OF_TENANT, &[&tenant, &start_us, &BATCH_ROWS], Room::of_a_piece())
     }
 
+    /// Takes out some spans up to this row, the oldest first: those that another store has.
+    pub(super) fn erase_up_to(&mut self, row: i64) -> Result<Erased, WriteError> {
+        self.erase("SELECT id FROM spans WHERE id <= ?1 ORDER BY id LIMIT ?2", &[&row, &BATCH_ROWS], Room::of_a_piece())
+    }
+
     /// Takes out some spans of a trace; false when there was none. With `by` it begins: the deletion is written down, and that the
     /// trace is to go, so that [`Tx::erase_deleted_trace`] goes on with what nobody asks for any more.
     pub(super) fn erase_trace(

@@ -89,6 +89,25 @@ impl Reads<'_> {
         })
     }
 
+    /// What lies between two places, as much as fits; where that ends.
+    pub(crate) fn read_between(
+        &self,
+        after: Cursor,
+        to: Cursor,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<SpanBatch, ReadError> {
+        self.ask("read_feed", |snapshot| {
+            let order = Order::of(snapshot)?;
+            let place = if after.file == order.file { after.place } else { 0 };
+            let mut reader = Reader { spans: Vec::new(), place, lost: 0, gaps: 0, counting: false };
+            let whole = reader.take_rows(snapshot, ("", ""), to.place, limit, bytes_max)?;
+            let place = if whole { to.place } else { reader.place };
+            let next = Cursor { file: order.file, place };
+            Ok(SpanBatch { spans: reader.spans, next, lost: reader.lost, clean: 0, more: !whole })
+        })
+    }
+
     /// See [`SpanLog::read_found_after`](crate::SpanLog::read_found_after). An index holds the rows in which something was found, so
     /// that the others cost nothing; it holds those of a version before, too, of which nothing is known until they are filled in.
     pub(crate) fn read_found_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {

@@ -33,6 +33,7 @@ impl SqliteEngine {
             || self.erase_names()?
             || self.purge_log()
             || self.erase_aged()?
+            || self.erase_shipped()?
             || self.remove_aged_texts()?
             || self.erase_excess()?
             || self.erase_over_share()?
@@ -128,6 +129,17 @@ impl SqliteEngine {
         };
         self.transact(|tx| tx.erase_before(tenant, keep_from_us).map(|_| ()))?;
         self.purge_due = true;
+        Ok(true)
+    }
+
+    /// Removes rows that the analytics store has.
+    fn erase_shipped(&mut self) -> Result<bool, WriteError> {
+        let Some(row) = self.policy.shipped_upto() else { return Ok(false) };
+        let Some(conn) = self.conn.as_ref() else { return Ok(false) };
+        if !conn.prepare_cached("SELECT 1 FROM spans WHERE id <= ?1 LIMIT 1")?.exists([row])? {
+            return Ok(false);
+        }
+        self.transact(|tx| tx.erase_up_to(row).map(|_| ()))?;
         Ok(true)
     }
 

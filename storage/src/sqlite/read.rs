@@ -321,7 +321,7 @@ impl Reads<'_> {
     }
 
     pub(crate) fn span(&self, tenant: TenantId, span_id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
-        let found = self.rows("read_span", tenant, "s.tenant = ?1 AND s.span_id = ?2", span_id.as_bytes())?;
+        let found = self.rows("read_span", tenant, "s.tenant = ?1 AND s.span_id = ?2", span_id.as_bytes(), 0)?;
         Ok(found.into_iter().next())
     }
 
@@ -331,16 +331,34 @@ impl Reads<'_> {
             tenant,
             &format!("s.id IN ({})", lone::OF_TRACE),
             trace_id.as_bytes(),
+            0,
         )?))
     }
 
-    /// The tenant's rows with this id, in order of arrival.
+    /// A span that lies behind the row `floor`.
+    pub(crate) fn span_behind(
+        &self,
+        tenant: TenantId,
+        id: SpanId,
+        floor: i64,
+    ) -> Result<Option<SpanRecord>, ReadError> {
+        let found = self.rows("read_span", tenant, "s.tenant = ?1 AND s.span_id = ?2", id.as_bytes(), floor)?;
+        Ok(found.into_iter().next())
+    }
+
+    /// Those of a trace's spans that lie behind the row `floor`, in order of arrival.
+    pub(crate) fn trace_behind(&self, tenant: TenantId, id: TraceId, floor: i64) -> Result<Vec<SpanRecord>, ReadError> {
+        self.rows("read_trace", tenant, &format!("s.id IN ({})", lone::OF_TRACE), id.as_bytes(), floor)
+    }
+
+    /// The tenant's rows with this id that lie behind the row `floor`, in order of arrival.
     fn rows(
         &self,
         operation: &'static str,
         tenant: TenantId,
         condition: &str,
         id: &[u8; 16],
+        floor: i64,
     ) -> Result<Vec<SpanRecord>, ReadError> {
         self.ask(operation, |snapshot| {
             let Some(tenant_int) = find_tenant(snapshot, tenant)? else { return Ok(Vec::new()) };
@@ -353,6 +371,7 @@ impl Reads<'_> {
             while let Some(row) = rows.next()? {
                 spans.push(reading.span(row)?);
             }
+            spans.retain(|(id, _)| *id > floor);
             spans.sort_by_key(|(id, _)| *id);
             Ok(spans.into_iter().map(|(_, span)| span).collect())
         })

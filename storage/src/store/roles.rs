@@ -35,13 +35,13 @@ use crate::verdicts::{JudgeVerdict, LateFinding};
 
 impl Store {
     /// Has the writer make a change and waits until it is durable.
-    fn write<T: TryFrom<Answer, Error = NotWritten>>(&self, change: Change) -> Result<T, NotWritten> {
+    pub(super) fn write<T: TryFrom<Answer, Error = NotWritten>>(&self, change: Change) -> Result<T, NotWritten> {
         let (order, receipt) = Order::new(change);
         self.inner.queue.order(order)?;
         receipt.wait(ORDER_WAIT)?.try_into()
     }
 
-    fn reads(&self) -> Reads<'_> {
+    pub(super) fn reads(&self) -> Reads<'_> {
         let inner = &*self.inner;
         Reads { readers: &inner.readers, observer: &*inner.observer, auditor: &inner.auditor }
     }
@@ -92,10 +92,16 @@ impl SpanLog for Store {
     }
 
     fn list_traces(&self, tenant: TenantId, filter: &TraceFilter, page: Page) -> Result<Paged<TraceRecord>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.list_traces(self, tenant, filter, page.within_bounds());
+        }
         self.reads().list_traces(tenant, filter, page.within_bounds())
     }
 
     fn trace(&self, tenant: TenantId, id: TraceId) -> Result<Option<TraceRecord>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.trace(self, tenant, id);
+        }
         self.reads().trace(tenant, id)
     }
 
@@ -105,18 +111,30 @@ impl SpanLog for Store {
         asked: &[(TraceId, TracePlace)],
         known: &dyn Fn(TraceId, SpanId) -> bool,
     ) -> Result<Vec<TraceRest>, ReadError> {
+        if let Some(production) = self.production() {
+            return asked.iter().map(|(id, next)| production.trace_after(self, tenant, *id, *next, known)).collect();
+        }
         self.reads().traces_after(tenant, asked, known)
     }
 
     fn list_spans(&self, tenant: TenantId, filter: &SpanFilter, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.list_spans(self, tenant, filter, page.within_bounds());
+        }
         self.reads().list_spans(tenant, filter, page.within_bounds())
     }
 
     fn span(&self, tenant: TenantId, id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.span(self, tenant, id);
+        }
         self.reads().span(tenant, id)
     }
 
     fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.list_findings(self, tenant, page.within_bounds());
+        }
         self.reads().list_findings(tenant, page.within_bounds())
     }
 
@@ -126,14 +144,23 @@ impl SpanLog for Store {
         filter: &SessionFilter,
         page: Page,
     ) -> Result<Paged<SessionRecord>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.list_sessions(self, tenant, filter, page.within_bounds());
+        }
         self.reads().list_sessions(tenant, filter, page.within_bounds())
     }
 
     fn series(&self, tenant: TenantId, asked: &SeriesQuery) -> Result<Series, ReadError> {
+        if let Some(production) = self.production() {
+            return production.series(self, tenant, asked);
+        }
         self.reads().series(tenant, asked)
     }
 
     fn stats(&self, tenant: TenantId) -> Result<Stats, ReadError> {
+        if let Some(production) = self.production() {
+            return production.stats(self, tenant);
+        }
         self.reads().stats(tenant)
     }
 
@@ -145,15 +172,24 @@ impl SpanLog for Store {
         action: AgentAction,
         findings: Vec<Finding>,
     ) -> Result<Option<SpanId>, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.add_action(self, tenant, trace, span, &action, &findings);
+        }
         let reported = ReportedAction { tenant, trace, span, action, findings };
         self.write(Change::AddAction(Box::new(reported)))
     }
 
     fn actions_summary(&self, tenant: TenantId, filter: &SpanFilter) -> Result<ActionsSummary, ReadError> {
+        if let Some(production) = self.production() {
+            return production.actions_summary(self, tenant, filter);
+        }
         self.reads().actions_summary(tenant, filter)
     }
 
     fn delete_trace(&self, tenant: TenantId, trace: TraceId, by: AuditEvent) -> Result<bool, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.delete_trace(self, tenant, trace, &by);
+        }
         let mut by = Some(by);
         let mut any = false;
         while self.write(Change::EraseTrace { tenant, trace, by: by.take() })? {
@@ -163,51 +199,84 @@ impl SpanLog for Store {
     }
 
     fn delete_tenant_data(&self, tenant: TenantId) -> Result<(), NotWritten> {
+        if let Some(production) = self.production() {
+            return production.delete_tenant_data(self, tenant);
+        }
         self.write(Change::EraseTenant(tenant))
     }
 }
 
 impl AuditLog for Store {
     fn audit(&self, event: AuditEvent) -> Result<u64, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().write_audit(&event);
+        }
         self.write(Change::Audit(event))
     }
 
     fn list_audit(&self, tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().list_audit(tenant, page.within_bounds());
+        }
         self.reads().list_audit(tenant, page.within_bounds())
     }
 
     fn check_audit(&self) -> Result<AuditCheck, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().check_audit();
+        }
         self.reads().check_audit()
     }
 
     fn check_audit_since(&self, shown: &[AuditEntry]) -> Result<AuditCheck, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().check_audit();
+        }
         self.reads().check_audit_since(shown)
     }
 
     fn check_audit_aside(&self, shown: &[AuditEntry]) -> Result<AuditCheck, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().check_audit();
+        }
         self.reads().check_audit_aside(shown)
     }
 }
 
 impl Registry for Store {
     fn create_tenant(&self, new: NewTenant, by: AuditEvent) -> Result<TenantRecord, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.registry(self).create_tenant(&new, &by);
+        }
         let created: Option<TenantRecord> = self.write(Change::CreateTenant { new, by })?;
         created.ok_or_else(|| NotWritten::Refused { reason: "the tenant vanished".to_owned() })
     }
 
     fn list_tenants(&self, page: Page) -> Result<Paged<TenantRecord>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.registry(self).list_tenants(page.within_bounds());
+        }
         self.reads().list_tenants(page.within_bounds())
     }
 
     fn tenant(&self, id: TenantId) -> Result<Option<TenantRecord>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.registry(self).tenant(id);
+        }
         self.reads().tenant(id)
     }
 
     fn update_tenant(&self, id: TenantId, change: TenantChange, by: AuditEvent) -> Result<TenantUpdate, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.registry(self).update_tenant(id, &change, &by);
+        }
         self.write(Change::UpdateTenant { id, change, by })
     }
 
     fn delete_tenant(&self, id: TenantId, by: AuditEvent) -> Result<bool, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.delete_tenant(self, id, &by);
+        }
         self.write(Change::DeleteTenant { id, by })
     }
 
@@ -219,58 +288,100 @@ impl Registry for Store {
         issued: AuditEvent,
         shown: Option<AuditEvent>,
     ) -> Result<Option<i64>, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.registry(self).issue_token(id, fresh, create, &issued, shown.as_ref());
+        }
         self.write(Change::IssueToken(Box::new(TokenWanted { id, fresh, create, issued, shown })))
     }
 
     fn token_nonce(&self, id: TenantId) -> Result<Option<Option<i64>>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().token_nonce(id);
+        }
         self.reads().token_nonce(id)
     }
 
     fn reset_token(&self, id: TenantId, fresh: i64, by: AuditEvent) -> Result<bool, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.registry(self).reset_token(id, fresh, &by);
+        }
         self.write(Change::ResetToken { id, fresh, by })
     }
 
     fn note_token_key(&self, sha256: [u8; 32]) -> Result<(), NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().note_token_key(&sha256);
+        }
         self.write(Change::NoteTokenKey(sha256))
     }
 
     fn create_key(&self, key: KeyRecord, sha256: [u8; 32], by: AuditEvent) -> Result<bool, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.registry(self).create_key(&key, &sha256, &by);
+        }
         self.write(Change::CreateKey { key, sha256, by })
     }
 
     fn list_keys(&self, tenant: TenantId, page: Page) -> Result<Paged<KeyRecord>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().list_keys(tenant, page.within_bounds());
+        }
         self.reads().list_keys(tenant, page.within_bounds())
     }
 
     fn revoke_key(&self, id: KeyId, by: AuditEvent) -> Result<bool, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().revoke_key(id, &by);
+        }
         self.write(Change::RevokeKey { id, by })
     }
 
     fn set_provider_key(&self, key: SealedKey, by: AuditEvent) -> Result<bool, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.registry(self).set_provider_key(&key, &by);
+        }
         self.write(Change::SetProviderKey { key, by })
     }
 
     fn remove_provider_key(&self, tenant: TenantId, upstream: &str, by: AuditEvent) -> Result<bool, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().remove_provider_key(tenant, upstream, &by);
+        }
         self.write(Change::RemoveProviderKey { tenant, upstream: upstream.to_owned(), by })
     }
 
     fn provider_keys(&self, of: Option<TenantId>) -> Result<Vec<SealedKey>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().provider_keys(of);
+        }
         self.reads().provider_keys(of)
     }
 
     fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<(), NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().touch_keys(&used);
+        }
         self.write(Change::TouchKeys(used))
     }
 
     fn load_credentials(&self, of: Option<TenantId>) -> Result<Credentials, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().load_credentials(of);
+        }
         self.reads().load_credentials(of)
     }
 
     fn identity_changes(&self, after: u64) -> Result<CredentialChanges, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().identity_changes(after);
+        }
         self.inner.readers.identity_changes(after)
     }
 
     fn credentials_known_to(&self, actor: &str) -> Result<Provenance, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().credentials_known_to(actor);
+        }
         self.reads().credentials_known_to(actor)
     }
 }
@@ -285,7 +396,10 @@ impl ReportBook for Store {
         end: Timestamp,
     ) -> Result<Option<ReportRecord>, NotWritten> {
         let report = ReportRecord::pending(tenant, report_type, start, end);
-        let waiting: Option<u64> = self.write(Change::AskReport { report: Box::new(report.clone()), begin })?;
+        let waiting: Option<u64> = match self.production() {
+            Some(production) => production.registry(self).ask_report(&report, begin)?,
+            None => self.write(Change::AskReport { report: Box::new(report.clone()), begin })?,
+        };
         match waiting {
             Some(waiting) if waiting >= PENDING_MAX => Err(NotWritten::TooMany { waiting }),
             Some(_) => Ok(Some(report)),
@@ -294,18 +408,30 @@ impl ReportBook for Store {
     }
 
     fn list_reports(&self, tenant: TenantId, page: Page) -> Result<Paged<ReportRecord>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().list_reports(tenant, page.within_bounds());
+        }
         self.reads().list_reports(tenant, page.within_bounds())
     }
 
     fn report(&self, tenant: TenantId, id: Uuid) -> Result<Option<ReportRecord>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().report(tenant, id);
+        }
         self.reads().report(tenant, id)
     }
 
     fn pending_report(&self) -> Result<Option<(TenantId, Uuid)>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().pending_report();
+        }
         self.reads().pending_report()
     }
 
     fn complete_report(&self, tenant: TenantId, id: Uuid, built: Result<String, String>) -> Result<(), NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().complete_report(tenant, id, &built);
+        }
         self.write(Change::CompleteReport { tenant, id, built })
     }
 
@@ -317,50 +443,80 @@ impl ReportBook for Store {
         slice: Duration,
         take: &mut dyn FnMut(SpanRecord),
     ) -> Result<bool, ReadError> {
+        if let Some(production) = self.production() {
+            return production.read_period(self, tenant, place, end, slice, take);
+        }
         self.reads().read_period(tenant, place, end, slice, take)
     }
 
     fn read_events(&self, events: &mut EventsOfPeriod, slice: Duration) -> Result<bool, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().read_events(events, slice);
+        }
         self.reads().read_events(events, slice)
     }
 }
 
 impl SpendBook for Store {
     fn save_spend(&self, rows: Vec<SpendRow>) -> Result<Vec<(TenantId, i64)>, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.save_spend(&rows);
+        }
         self.write(Change::SaveSpend(rows))
     }
 
     fn load_spend(&self, now_s: i64) -> Result<Vec<SpendRow>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.load_spend(now_s);
+        }
         self.reads().load_spend(now_s)
     }
 }
 
 impl OffenceBook for Store {
     fn note_offence(&self, offence: Offence) -> Result<Option<BlockedAddress>, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().note_offence(&offence);
+        }
         self.write(Change::NoteOffence(offence))
     }
 
     fn blocked_addresses(&self, now: Timestamp) -> Result<Vec<BlockedAddress>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().blocked_addresses(now);
+        }
         self.reads().blocked_addresses(now)
     }
 }
 
 impl ObjectBook for Store {
     fn note_objects(&self, objects: Vec<MadeObject>) -> Result<(), NotWritten> {
+        if let Some(production) = self.production() {
+            return production.registry(self).note_objects(&objects);
+        }
         self.write(Change::NoteObjects(objects))
     }
 
     fn own_objects(&self, tenant: TenantId, upstream: &str, objects: &[String]) -> Result<Vec<bool>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().own_objects(tenant, upstream, objects);
+        }
         self.reads().own_objects(tenant, upstream, objects)
     }
 }
 
 impl VerdictBook for Store {
     fn add_late(&self, late: LateFinding) -> Result<bool, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.add_late(self, &late);
+        }
         self.write(Change::AddLate(Box::new(late)))
     }
 
     fn list_verdicts(&self, tenant: TenantId, trace: TraceId) -> Result<Vec<JudgeVerdict>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().list_verdicts(tenant, trace);
+        }
         self.reads().list_verdicts(tenant, trace)
     }
 }
@@ -373,57 +529,96 @@ impl Store {
 
 impl AlertBook for Store {
     fn tenant_name(&self, tenant: TenantId) -> Result<Option<String>, ReadError> {
+        if self.production().is_some() {
+            return Ok(Registry::tenant(self, tenant)?.map(|tenant| tenant.name));
+        }
         self.reads().tenant_name(tenant)
     }
 
     fn count_alerts(&self, sightings: Vec<Sighting>, now: Timestamp) -> Result<Vec<Heard>, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.registry(self).count_alerts(&sightings, now);
+        }
         if sightings.is_empty() { Ok(Vec::new()) } else { self.alert(AlertChange::Count { sightings, now }) }
     }
 
     fn claim_alert(&self, sighting: Sighting, by: Claimant) -> Result<Claim, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.registry(self).claim_alert(&sighting, &by);
+        }
         self.alert(AlertChange::Claim { sighting, by })
     }
 
     fn accept_alert(&self, accepted: Accepted) -> Result<Option<AlertRecord>, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.registry(self).accept_alert(&accepted);
+        }
         let alert: Option<Box<AlertRecord>> = self.alert(AlertChange::Accept(accepted))?;
         Ok(alert.map(|alert| *alert))
     }
 
     fn hold_alert(&self, key: AlertKey, owner: Uuid, until: Timestamp) -> Result<(), NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().hold_alert(&key, owner, until);
+        }
         self.alert(AlertChange::Hold { key, owner, until })
     }
 
     fn claim_due(&self, channel: &str, by: Claimant, limit: u32) -> Result<Vec<(AlertRecord, Step)>, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().claim_due(channel, &by, limit.clamp(1, PAGE_MAX));
+        }
         self.alert(AlertChange::ClaimDue { channel: channel.to_owned(), by, limit: limit.clamp(1, PAGE_MAX) })
     }
 
     fn next_due(&self, channel: &str) -> Result<Option<Timestamp>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().next_due(channel);
+        }
         self.reads().next_due(channel)
     }
 
     fn finish_step(&self, alert: AlertRecord, done: StepDone) -> Result<(), NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().finish_step(&alert, &done);
+        }
         self.alert(AlertChange::Finish { alert, done })
     }
 
     fn sustain_alert(&self, key: AlertKey, by: Claimant) -> Result<bool, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.registry(self).sustain_alert(&key, &by);
+        }
         self.alert(AlertChange::Sustain { key, by })
     }
 
     fn release_alert(&self, key: AlertKey, owner: Uuid, at: Timestamp) -> Result<bool, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().release_alert(&key, owner, at);
+        }
         self.alert(AlertChange::Release { key, owner, at })
     }
 
     fn acknowledge_alert(&self, tenant: TenantId, id: Uuid, by: AuditEvent) -> Result<Option<AlertRecord>, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().acknowledge_alert(tenant, id, &by);
+        }
         let alert: Option<Box<AlertRecord>> = self.alert(AlertChange::Acknowledge { tenant, id, by })?;
         Ok(alert.map(|alert| *alert))
     }
 
     fn redeliver_alert(&self, tenant: TenantId, id: Uuid, by: AuditEvent) -> Result<Option<AlertRecord>, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().redeliver_alert(tenant, id, &by);
+        }
         let alert: Option<Box<AlertRecord>> = self.alert(AlertChange::Redeliver { tenant, id, by })?;
         Ok(alert.map(|alert| *alert))
     }
 
     fn list_alerts(&self, tenant: TenantId, filter: &AlertFilter, page: Page) -> Result<Paged<AlertRecord>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().list_alerts(tenant, filter, page.within_bounds());
+        }
         self.reads().list_alerts(tenant, filter, page.within_bounds())
     }
 }

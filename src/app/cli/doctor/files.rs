@@ -24,6 +24,7 @@ pub(super) fn all(loaded: &Loaded) -> Vec<Diagnosis> {
     let settings = &loaded.settings;
     let mut found = vec![database(settings)];
     found.extend(database_shared(settings));
+    found.extend(stores(settings));
     found.extend(file_system(settings));
     found.extend(ca_files(settings));
     found.extend(tls_files(settings));
@@ -34,6 +35,27 @@ pub(super) fn all(loaded: &Loaded) -> Vec<Diagnosis> {
     found.extend(token_key(settings));
     found.push(loaded.overlay_path.as_deref().map_or_else(no_overlay, overlay));
     found
+}
+
+/// The stores that several gateways share: whether each answers, its version, and what a start would change in them.
+fn stores(settings: &Settings) -> Vec<Diagnosis> {
+    if settings.storage.profile != StorageProfile::Production {
+        return Vec::new();
+    }
+    let stores = match crate::boot::stores_of(settings) {
+        Ok(stores) => stores,
+        Err(error) => return vec![Diagnosis::fail("stores", error.to_string())],
+    };
+    match Store::examine_stores(&stores) {
+        Err(error) => vec![Diagnosis::fail("stores", error.to_string())],
+        Ok(found) => found
+            .into_iter()
+            .map(|(name, how)| match how {
+                Ok(text) => Diagnosis::ok("stores", format!("{name}: {text}")),
+                Err(text) => Diagnosis::fail("stores", format!("{name}: {text}")),
+            })
+            .collect(),
+    }
 }
 
 fn pricing_file(settings: &Settings) -> Option<Diagnosis> {

@@ -55,6 +55,11 @@ pub(super) enum TracesError {
          /api/v1/traces?format=jsonl, or name a file with --database"
     )]
     InMemory,
+    #[error(
+        "storage.profile is `production`: records are read from its stores by the API only, e.g. /api/v1/traces?format=jsonl. For what \
+         still lies in this gateway's journal, name the journal with --database"
+    )]
+    Shared,
 }
 
 /// Answers.
@@ -102,6 +107,8 @@ fn configured(from: &Options) -> Result<Result<PathBuf, TracesError>, StartError
     let storage = weir_config::load(&sources(from))?.settings.storage.clone();
     Ok(match storage.profile {
         StorageProfile::Memory => Err(TracesError::InMemory),
+        // What the other gateways have recorded is not in it, nor what has left it for the analytics store.
+        StorageProfile::Production => Err(TracesError::Shared),
         StorageProfile::Lite => Ok(storage.database_path.clone()),
     })
 }

@@ -39,27 +39,49 @@ fn toy() -> Fresh<toy_log::ToyLog> {
     Fresh { store: toy_log::ToyLog::default(), _folder: None }
 }
 
-/// A test per role; each of its checks meets a store of its own.
+fn in_stores() -> Fresh<Store> {
+    let (folder, options) = crate::stores::fresh();
+    Fresh { store: Store::open(options).unwrap(), _folder: Some(folder) }
+}
+
+/// A test per role; each of its checks meets a store of its own. Those of `slow` implementations run where they are asked for.
 macro_rules! keeps {
     ($name:ident: $make:expr => $($role:ident),+) => {
         mod $name {
             $(
                 #[test]
                 fn $role() {
-                    for (name, check) in crate::contract::$role::CHECKS {
-                        eprintln!("{name}");
-                        check(&$make().store);
-                    }
+                    crate::contract::check(crate::contract::$role::CHECKS, |check| check(&$make().store));
+                }
+            )+
+        }
+    };
+    (slow $name:ident: $make:expr => $($role:ident),+) => {
+        mod $name {
+            $(
+                #[test]
+                #[ignore = "starts three stores: .ci/full"]
+                fn $role() {
+                    crate::contract::check(crate::contract::$role::CHECKS, |check| check(&$make().store));
                 }
             )+
         }
     };
 }
 
+/// Runs checks one after another, each by its name.
+fn check<C: Copy>(checks: &[(&str, C)], run: impl Fn(C)) {
+    for (name, check) in checks {
+        eprintln!("{name}");
+        run(*check);
+    }
+}
+
 /// Every implementation, with the roles it plays.
 mod implementations {
     keeps!(lite: crate::contract::in_a_file => span_log, registry, reports, spend, offences, objects, verdicts, alerts);
     keeps!(memory: crate::contract::in_memory => span_log, registry, reports, spend, offences, objects, verdicts, alerts);
+    keeps!(slow production: crate::contract::in_stores => span_log, registry, reports, spend, offences, objects, verdicts, alerts);
     keeps!(toy: crate::contract::toy => span_log);
 }
 

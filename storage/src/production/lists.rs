@@ -1,0 +1,524 @@
+//! Questions for the analytics store. Every one names its tenant, and leaves out what was deleted or is past its age.
+//!
+//! Lists and sums look in the narrow table; whole spans are read from the wide one, for the page that is shown.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Deserialize;
+use uuid::Uuid;
+use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
+
+use super::analytics::{Analytics, Params};
+use super::wide::{self, Mark, Wide};
+use crate::actions::{ActionsSummary, TOP_ACTIONS_MAX, TopAction};
+use crate::error::ReadError;
+use crate::query::{Facets, Page, Paged, Place, SpanFilter, TraceFilter};
+use crate::record::{SpanRecord, TraceRecord};
+use crate::stats::Stats;
+use crate::usage::{Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
+
+/// Spans of one trace that are read.
+const TRACE_SPANS_MAX: u32 = 10_000;
+const NANO: f64 = 1e9;
+
+/// Conditions with their values.
+pub(super) struct Asked {
+    conditions: String,
+    params: Params,
+}
+
+/// Whose records, and from which start on they are shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scope {
+    pub(super) tenant: TenantId,
+    pub(super) from_us: i64,
+}
+
+fn uuid(id: &[u8; 16]) -> Uuid {
+    Uuid::from_bytes(*id)
+}
+
+impl Asked {
+    fn of(scope: Scope) -> Self {
+        let mut params = Params::default().with("tenant", uuid(scope.tenant.as_bytes()));
+        let mut conditions = "tenant_id = {tenant:UUID}".to_owned();
+        if scope.from_us > i64::MIN {
+            params.put("from", &scope.from_us.to_string());
+            conditions.push_str(" AND start_us >= {from:Int64}");
+        }
+        Self { conditions, params }
+    }
+
+    /// A condition with its value, which stands in it as `{name:Type}`.
+    fn and(&mut self, condition: &str, name: &str, value: Option<impl ToString>) {
+        let Some(value) = value else { return };
+        self.params.put(name, &value.to_string());
+        self.conditions.push_str(" AND ");
+        self.conditions.push_str(condition);
+    }
+
+    fn times(&mut self, start: Option<Timestamp>, end: Option<Timestamp>) {
+        self.and("start_us >= {start:Int64}", "start", start.map(Timestamp::micros));
+        self.and("start_us <= {end:Int64}", "end", end.map(Timestamp::micros));
+    }
+
+    fn facets(&mut self, asked: &Facets) {
+        let (status_min, status_max) = asked.status.unzip();
+        self.and("status >= {status_min:UInt16}", "status_min", status_min);
+        self.and("status <= {status_max:UInt16}", "status_max", status_max);
+        self.and("error_type = {error_type:String}", "error_type", asked.error_type.as_ref());
+        self.and("agent_id = {agent:String}", "agent", asked.agent_id.as_ref());
+        self.and("session_id = {session:String}", "session", asked.session_id.as_ref());
+        self.and("client = {client:String}", "client", asked.client.as_ref());
+        self.and("upstream = {upstream:String}", "upstream", asked.upstream.as_ref());
+        self.and("has(finding_types, {finding:String})", "finding", asked.finding_type.as_ref());
+        self.and("cost_nano_usd >= {cost_min:Int64}", "cost_min", asked.cost_min_nano_usd);
+        self.and("cost_nano_usd <= {cost_max:Int64}", "cost_max", asked.cost_max_nano_usd);
+        self.and("duration_us >= {duration_min:Int64}", "duration_min", asked.duration_min_us);
+        self.and("duration_us <= {duration_max:Int64}", "duration_max", asked.duration_max_us);
+        self.and("streaming = {streaming:UInt8}", "streaming", asked.streaming.map(u8::from));
+    }
+
+    fn span(&mut self, asked: &SpanFilter) {
+        self.times(asked.start_time, asked.end_time);
+        self.and("provider = {provider:String}", "provider", asked.provider.as_ref());
+        self.and("model = {model:String}", "model", asked.model.as_ref());
+        self.and("operation = {operation:String}", "operation", asked.operation_name.as_ref());
+        self.and("score >= {score_min:UInt8}", "score_min", asked.security_score_min);
+        self.and("score <= {score_max:UInt8}", "score_max", asked.security_score_max);
+        self.facets(&asked.facets);
+    }
+}
+
+#[derive(Deserialize)]
+struct Id {
+    id: Uuid,
+    start_us: i64,
+    seq: u64,
+}
+
+#[derive(Deserialize)]
+struct Total {
+    total: u64,
+}
+
+/// Spans with the order in which they came.
+pub(super) type Marked = (SpanRecord, Mark);
+
+impl Analytics {
+    fn total(&self, from: &str, asked: &Asked) -> Result<u64, ReadError> {
+        let rows: Vec<Total> = self.ask(&format!("SELECT count() AS total FROM {from}"), &asked.params)?;
+        Ok(rows.first().map_or(0, |row| row.total))
+    }
+
+    /// Whole spans by their ids, in no order; `start` bounds where they are looked for.
+    fn whole(&self, scope: Scope, condition: &str, params: Params, texts: bool) -> Result<Vec<Marked>, ReadError> {
+        let asked = Asked::of(scope);
+        let columns = if texts { wide::COLUMNS } else { wide::COLUMNS_BARE };
+        let mut all = params;
+        all.append(&asked.params);
+        let question = format!(
+            "SELECT {columns} FROM weir_spans FINAL WHERE {} AND {condition} ORDER BY start_us, seq LIMIT {TRACE_SPANS_MAX} \
+             SETTINGS do_not_merge_across_partitions_select_final = 1",
+            asked.conditions
+        );
+        let rows: Vec<Wide> = self.ask(&question, &all)?;
+        rows.into_iter().map(|row| row.span().ok_or(ReadError::Damaged { row: 0 })).collect()
+    }
+
+    pub(super) fn span(&self, scope: Scope, id: SpanId) -> Result<Option<Marked>, ReadError> {
+        let params = Params::default().with("id", uuid(id.as_bytes()));
+        Ok(self.whole(scope, "span_id = {id:UUID}", params, true)?.into_iter().next())
+    }
+
+    /// The spans of a trace, in order of start and arrival.
+    pub(super) fn spans_of_trace(&self, scope: Scope, id: TraceId) -> Result<Vec<Marked>, ReadError> {
+        let params = Params::default().with("id", uuid(id.as_bytes()));
+        self.whole(scope, "trace_id = {id:UUID}", params, true)
+    }
+
+    fn page_of(&self, scope: Scope, asked: &Asked, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
+        let total = self.total(&format!("weir_calls FINAL WHERE {}", asked.conditions), asked)?;
+        let mut params = asked.params.clone();
+        let mut conditions = asked.conditions.clone();
+        let passed = page.after.map_or(page.offset, |after| after.passed);
+        if let Some(after) = page.after {
+            params.put("after_us", &after.start_us.to_string());
+            params.put("after_seq", &after.row.cast_unsigned().to_string());
+            conditions.push_str(" AND (start_us, seq) < ({after_us:Int64}, {after_seq:UInt64})");
+        }
+        let offset = page.after.map_or(page.offset, |after| after.skip);
+        let question = format!(
+            "SELECT span_id AS id, start_us, seq FROM weir_calls FINAL WHERE {conditions} ORDER BY start_us DESC, seq DESC, span_id DESC \
+             LIMIT {} OFFSET {offset} SETTINGS do_not_merge_across_partitions_select_final = 1",
+            page.limit
+        );
+        let ids: Vec<Id> = self.ask(&question, &params)?;
+        let (Some(newest), Some(oldest)) = (ids.first(), ids.last()) else {
+            return Ok(Paged { offset: passed, ..Paged::new(Vec::new(), total, page) });
+        };
+        let list = ids.iter().map(|id| format!("'{}'", id.id)).collect::<Vec<_>>().join(",");
+        let within = Params::default()
+            .with("low", oldest.start_us)
+            .with("high", newest.start_us)
+            .with("ids", format!("[{list}]"));
+        let condition = "start_us >= {low:Int64} AND start_us <= {high:Int64} AND has({ids:Array(UUID)}, span_id)";
+        let mut found: HashMap<Uuid, SpanRecord> = self
+            .whole(scope, condition, within, page.texts)?
+            .into_iter()
+            .map(|(span, _)| (uuid(span.span_id.as_bytes()), span))
+            .collect();
+        let data: Vec<SpanRecord> = ids.iter().filter_map(|id| found.remove(&id.id)).collect();
+        let passed_now = passed + ids.len() as u64;
+        let next = (passed_now < total).then(|| Place {
+            start_us: oldest.start_us,
+            row: oldest.seq.cast_signed(),
+            passed: passed_now,
+            skip: 0,
+            total,
+            total_is_exact: true,
+        });
+        Ok(Paged { next, offset: passed, ..Paged::new(data, total, page) })
+    }
+
+    pub(super) fn list_spans(
+        &self,
+        scope: Scope,
+        asked: &SpanFilter,
+        page: Page,
+    ) -> Result<Paged<SpanRecord>, ReadError> {
+        let mut conditions = Asked::of(scope);
+        conditions.span(asked);
+        self.page_of(scope, &conditions, page)
+    }
+
+    pub(super) fn list_findings(&self, scope: Scope, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
+        let mut conditions = Asked::of(scope);
+        conditions.conditions.push_str(" AND score > 0");
+        self.page_of(scope, &conditions, page)
+    }
+
+    pub(super) fn list_traces(
+        &self,
+        scope: Scope,
+        asked: &TraceFilter,
+        page: Page,
+    ) -> Result<Paged<TraceRecord>, ReadError> {
+        // A trace is what its first span is: only spans before which the trace has none are looked at.
+        let mut first = Asked::of(scope);
+        first.times(asked.start_time, asked.end_time);
+        first.and("provider = {provider:String}", "provider", asked.provider.as_ref());
+        first.and("model = {model:String}", "model", asked.model.as_ref());
+        first.facets(&asked.facets);
+        let whole = Asked::of(scope);
+        let heads = format!(
+            "(SELECT * FROM weir_calls FINAL WHERE {}) AS c WHERE {} AND (start_us, seq, span_id) IN \
+             (SELECT min((start_us, seq, span_id)) FROM weir_calls FINAL WHERE {} GROUP BY trace_id)",
+            whole.conditions, first.conditions, whole.conditions
+        );
+        let total = self.total(&heads, &first)?;
+        let mut params = first.params.clone();
+        let mut after = String::new();
+        let passed = page.after.map_or(page.offset, |after| after.passed);
+        if let Some(place) = page.after {
+            params.put("after_us", &place.start_us.to_string());
+            params.put("after_seq", &place.row.cast_unsigned().to_string());
+            after.push_str(" AND (start_us, seq) < ({after_us:Int64}, {after_seq:UInt64})");
+        }
+        let offset = page.after.map_or(page.offset, |after| after.skip);
+        let question = format!(
+            "SELECT trace_id AS id, start_us, seq FROM {heads}{after} ORDER BY start_us DESC, seq DESC, span_id DESC LIMIT {} OFFSET {offset}",
+            page.limit
+        );
+        let ids: Vec<Id> = self.ask(&question, &params)?;
+        let list = ids.iter().map(|id| format!("'{}'", id.id)).collect::<Vec<_>>().join(",");
+        let mut spans: HashMap<Uuid, Vec<SpanRecord>> = HashMap::new();
+        if !ids.is_empty() {
+            let within = Params::default().with("ids", format!("[{list}]"));
+            for (span, _) in self.whole(scope, "has({ids:Array(UUID)}, trace_id)", within, page.texts)? {
+                spans.entry(uuid(span.trace_id.as_bytes())).or_default().push(span);
+            }
+        }
+        let data: Vec<TraceRecord> =
+            ids.iter().filter_map(|id| TraceRecord::of(spans.remove(&id.id).unwrap_or_default())).collect();
+        let passed_now = passed + ids.len() as u64;
+        let next = ids.last().filter(|_| passed_now < total).map(|last| Place {
+            start_us: last.start_us,
+            row: last.seq.cast_signed(),
+            passed: passed_now,
+            skip: 0,
+            total,
+            total_is_exact: true,
+        });
+        Ok(Paged { next, offset: passed, ..Paged::new(data, total, page) })
+    }
+
+    pub(super) fn list_sessions(
+        &self,
+        scope: Scope,
+        asked: &SessionFilter,
+        page: Page,
+    ) -> Result<Paged<SessionRecord>, ReadError> {
+        #[derive(Deserialize)]
+        struct Row {
+            session_id: String,
+            agent_id: Option<String>,
+            client: Option<String>,
+            model: Option<String>,
+            first_us: i64,
+            last_us: i64,
+            calls: u64,
+            failed: u64,
+            tokens: u64,
+            cost: i64,
+            score: Option<u8>,
+        }
+        let mut matching = Asked::of(scope);
+        matching.times(asked.start_time, asked.end_time);
+        matching.and("agent_id = {agent:String}", "agent", asked.agent_id.as_ref());
+        matching.and("client = {client:String}", "client", asked.client.as_ref());
+        let whole = Asked::of(scope);
+        let named =
+            format!("SELECT session_id FROM weir_calls FINAL WHERE {} AND session_id IS NOT NULL", matching.conditions);
+        let total = self.total(&format!("({named} GROUP BY session_id)"), &matching)?;
+        let skipped = page.after.map_or(page.offset, |after| after.passed);
+        let question = format!(
+            "SELECT assumeNotNull(c.session_id) AS session_id, \
+             tupleElement(argMax(tuple(c.agent_id), (c.start_us, c.seq)), 1) AS agent_id, tupleElement(argMax(tuple(c.client), (c.start_us, c.seq)), 1) AS client, \
+             tupleElement(argMax(tuple(c.model), (c.start_us, c.seq)), 1) AS model, min(start_us) AS first_us, max(start_us) AS last_us, count() AS calls, \
+             countIf(status >= 400 OR error_type IS NOT NULL) AS failed, sum(total_tokens) AS tokens, \
+             toInt64(sum(ifNull(cost_nano_usd, 0))) AS cost, max(c.score) AS score, min(c.seq) AS arrived FROM \
+             (SELECT * FROM weir_calls FINAL WHERE {}) AS c WHERE c.session_id IN ({named}) GROUP BY c.session_id \
+             ORDER BY first_us DESC, arrived DESC LIMIT {} OFFSET {skipped}",
+            whole.conditions, page.limit
+        );
+        let rows: Vec<Row> = self.ask(&question, &matching.params)?;
+        let data: Vec<SessionRecord> = rows
+            .into_iter()
+            .map(|row| SessionRecord {
+                session_id: row.session_id,
+                agent_id: row.agent_id,
+                client: row.client,
+                model: row.model,
+                first_call_at: Some(Timestamp::from_micros(row.first_us)),
+                last_call_at: Some(Timestamp::from_micros(row.last_us)),
+                calls: row.calls,
+                failed_calls: row.failed,
+                total_tokens: row.tokens,
+                total_cost_usd: row.cost as f64 / NANO,
+                security_score: row.score,
+            })
+            .collect();
+        let passed = skipped + data.len() as u64;
+        let next = (passed < total && !data.is_empty()).then_some(Place {
+            start_us: 0,
+            row: 0,
+            passed,
+            skip: 0,
+            total,
+            total_is_exact: true,
+        });
+        Ok(Paged { next, offset: skipped, ..Paged::new(data, total, page) })
+    }
+
+    pub(super) fn series(&self, scope: Scope, asked: &SeriesQuery) -> Result<Series, ReadError> {
+        #[derive(Deserialize)]
+        struct Row {
+            bucket: i64,
+            name: Option<String>,
+            calls: u64,
+            failed: u64,
+            tokens: u64,
+            cost: i64,
+        }
+        let bucket_us = i64::from(asked.bucket_hours) * 3_600_000_000;
+        let start_us = asked.start.micros().div_euclid(bucket_us) * bucket_us;
+        let mut conditions = Asked::of(scope);
+        conditions.and("start_us >= {start:Int64}", "start", Some(start_us));
+        conditions.and("start_us < {end:Int64}", "end", Some(asked.end.micros()));
+        conditions.and("agent_id = {agent:String}", "agent", asked.agent_id.as_ref());
+        conditions.and("session_id = {session:String}", "session", asked.session_id.as_ref());
+        conditions.and("model = {model:String}", "model", asked.model.as_ref());
+        let name = match asked.split {
+            Split::Tenant => "CAST(NULL AS Nullable(String))",
+            Split::Agent => "agent_id",
+            Split::Model => "model",
+            Split::Session => "session_id",
+            Split::Client => "client",
+        };
+        let limit = u64::from(asked.points_max) + 1;
+        let question = format!(
+            "SELECT intDiv(start_us, {bucket_us}) * {bucket_us} AS bucket, {name} AS name, count() AS calls, \
+             countIf(status >= 400 OR error_type IS NOT NULL) AS failed, sum(total_tokens) AS tokens, \
+             toInt64(sum(ifNull(cost_nano_usd, 0))) AS cost FROM weir_calls FINAL WHERE {} GROUP BY bucket, name \
+             ORDER BY bucket, cost DESC, calls DESC, name LIMIT {limit}",
+            conditions.conditions
+        );
+        let rows: Vec<Row> = self.ask(&question, &conditions.params)?;
+        let mut points: Vec<SeriesPoint> = rows
+            .into_iter()
+            .map(|row| SeriesPoint {
+                start_time: Timestamp::from_micros(row.bucket),
+                name: row.name,
+                calls: row.calls,
+                failed_calls: row.failed,
+                total_tokens: row.tokens,
+                total_cost_usd: row.cost as f64 / NANO,
+            })
+            .collect();
+        let truncated = points.len() > asked.points_max as usize;
+        points.truncate(asked.points_max as usize);
+        Ok(Series { points, truncated })
+    }
+
+    pub(super) fn stats(&self, scope: Scope) -> Result<Stats, ReadError> {
+        #[derive(Deserialize)]
+        struct Row {
+            traces: u64,
+            spans: u64,
+            findings: u64,
+            tokens: u64,
+            cost: i64,
+            bytes: u64,
+            oldest: i64,
+            newest: i64,
+        }
+        let asked = Asked::of(scope);
+        let question = format!(
+            "SELECT uniqExact(trace_id) AS traces, count() AS spans, toUInt64(sum(c.findings)) AS findings, sum(total_tokens) AS tokens, \
+             toInt64(sum(ifNull(cost_nano_usd, 0))) AS cost, sum(c.bytes) AS bytes, min(start_us) AS oldest, \
+             ifNull((SELECT max(begins) FROM (SELECT min(start_us) AS begins FROM weir_calls FINAL WHERE {0} GROUP BY trace_id)), 0) \
+             AS newest FROM weir_calls AS c FINAL WHERE {0}",
+            asked.conditions
+        );
+        let rows: Vec<Row> = self.ask(&question, &asked.params)?;
+        let row = rows.first();
+        let some = row.filter(|row| row.spans > 0);
+        Ok(Stats {
+            tenant_id: scope.tenant,
+            total_traces: row.map_or(0, |row| row.traces),
+            total_spans: row.map_or(0, |row| row.spans),
+            total_findings: row.map_or(0, |row| row.findings),
+            total_tokens: row.map_or(0, |row| row.tokens),
+            total_cost_usd: row.map_or(0.0, |row| row.cost as f64 / NANO),
+            storage_bytes: row.map_or(0, |row| row.bytes),
+            oldest_trace: some.map(|row| Timestamp::from_micros(row.oldest)),
+            newest_trace: some.map(|row| Timestamp::from_micros(row.newest)),
+        })
+    }
+
+    pub(super) fn actions_summary(&self, scope: Scope, asked: &SpanFilter) -> Result<ActionsSummary, ReadError> {
+        #[derive(Deserialize)]
+        struct Sums {
+            spans: u64,
+            acting: u64,
+            actions: u64,
+            succeeded: u64,
+        }
+        #[derive(Deserialize)]
+        struct Action {
+            kind: String,
+            name: String,
+            many: u64,
+            failures: u64,
+        }
+        let mut conditions = Asked::of(scope);
+        conditions.span(asked);
+        let question = format!(
+            "SELECT count() AS spans, countIf(notEmpty(action_names)) AS acting, toUInt64(sum(length(action_names))) AS actions, \
+             toUInt64(sum(arraySum(action_succeeded))) AS succeeded FROM weir_calls FINAL WHERE {}",
+            conditions.conditions
+        );
+        let sums: Vec<Sums> = self.ask(&question, &conditions.params)?;
+        let question = format!(
+            "SELECT kind, name, count() AS many, countIf(succeeded = 0) AS failures FROM weir_calls FINAL ARRAY JOIN \
+             action_types AS kind, action_names AS name, action_succeeded AS succeeded WHERE {} GROUP BY kind, name \
+             ORDER BY many DESC, name, kind LIMIT 10000",
+            conditions.conditions
+        );
+        let actions: Vec<Action> = self.ask(&question, &conditions.params)?;
+        let sums = sums.first();
+        let total = sums.map_or(0, |sums| sums.actions);
+        let mut action_counts = BTreeMap::new();
+        for action in &actions {
+            *action_counts.entry(action.kind.clone()).or_insert(0) += action.many;
+        }
+        let top = actions.into_iter().take(TOP_ACTIONS_MAX).map(|action| TopAction {
+            name: action.name,
+            action_type: action.kind,
+            count: action.many,
+            failures: action.failures,
+        });
+        Ok(ActionsSummary {
+            total_spans: sums.map_or(0, |sums| sums.spans),
+            spans_with_actions: sums.map_or(0, |sums| sums.acting),
+            total_actions: total,
+            success_rate: sums.filter(|_| total > 0).map(|sums| sums.succeeded as f64 / total as f64),
+            action_counts,
+            top_actions: top.collect(),
+        })
+    }
+
+    /// Spans of a period in order of start and arrival, from behind a place on.
+    pub(super) fn period(
+        &self,
+        scope: Scope,
+        after: (i64, u64),
+        end_us: i64,
+        limit: u32,
+    ) -> Result<Vec<Marked>, ReadError> {
+        let asked = Asked::of(scope);
+        let params = asked.params.clone().with("after_us", after.0).with("after_seq", after.1).with("end", end_us);
+        let question = format!(
+            "SELECT {} FROM weir_spans FINAL WHERE {} AND start_us >= {{after_us:Int64}} AND start_us < {{end:Int64}} AND \
+             (start_us, seq) > ({{after_us:Int64}}, {{after_seq:UInt64}}) ORDER BY start_us, seq LIMIT {limit}",
+            wide::COLUMNS,
+            asked.conditions
+        );
+        let rows: Vec<Wide> = self.ask(&question, &params)?;
+        rows.into_iter().map(|row| row.span().ok_or(ReadError::Damaged { row: 0 })).collect()
+    }
+
+    /// Takes a trace out, every version of every span.
+    pub(super) fn delete_trace(&self, tenant: TenantId, trace: TraceId) -> Result<(), ReadError> {
+        let params = Params::default().with("tenant", uuid(tenant.as_bytes())).with("trace", uuid(trace.as_bytes()));
+        for table in ["weir_calls", "weir_spans"] {
+            let statement =
+                format!("DELETE FROM {table} WHERE tenant_id = {{tenant:UUID}} AND trace_id = {{trace:UUID}}");
+            self.run_with(&statement, &params)?;
+        }
+        Ok(())
+    }
+
+    /// Takes out what a tenant had begun by then.
+    pub(super) fn delete_tenant(&self, tenant: TenantId, until_us: i64) -> Result<(), ReadError> {
+        let params = Params::default().with("tenant", uuid(tenant.as_bytes())).with("until", until_us);
+        for table in ["weir_calls", "weir_spans"] {
+            let statement =
+                format!("DELETE FROM {table} WHERE tenant_id = {{tenant:UUID}} AND start_us <= {{until:Int64}}");
+            self.run_with(&statement, &params)?;
+        }
+        Ok(())
+    }
+
+    /// Drops the partitions of which every span began before then.
+    pub(super) fn drop_before(&self, before_us: i64) -> Result<u64, ReadError> {
+        #[derive(Deserialize)]
+        struct Part {
+            table: String,
+            partition: String,
+        }
+        let question = "SELECT DISTINCT table, partition FROM system.parts WHERE database = currentDatabase() AND active AND \
+            table IN ('weir_calls', 'weir_spans') AND toDate(partition) + 7 <= toDate(fromUnixTimestamp64Micro({before:Int64}))";
+        let parts: Vec<Part> = self.ask(question, &Params::default().with("before", before_us))?;
+        for part in &parts {
+            // A partition's name is a date; nothing else is put into the statement.
+            if part.partition.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+                && part.table.starts_with("weir_")
+            {
+                self.run(&format!("ALTER TABLE {} DROP PARTITION '{}'", part.table, part.partition))?;
+            }
+        }
+        Ok(parts.len() as u64)
+    }
+}

@@ -1,0 +1,145 @@
+//! The ledger of what was spent: whole nanodollars, every operation once, by its id.
+//!
+//! Gateways say how much they count in all, which is what they and, when they last read it, the others have spent. What is written is
+//! the difference to what is written already, as one operation, and the sum with it in the same transaction: saying it again
+//! changes nothing, and the sum is always that of the operations.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use uuid::Uuid;
+use weir_config::settings::Window;
+use weir_config::vocab::{TenantId, Timestamp};
+
+use super::relational::{Fail, Relational, Tx, col, p, tenant_of};
+use crate::error::{NotWritten, ReadError};
+use crate::spend::SpendRow;
+
+/// Periods that began longer ago are over, whatever their window.
+const OVER_S: i64 = 32 * 86_400;
+const MICROS_PER_SECOND: i64 = 1_000_000;
+
+/// One agent's window in one period.
+type Account = (TenantId, String, Window, i64);
+
+/// What the other gateways had spent, as far as this one counts it in.
+#[derive(Default)]
+pub(super) struct Others(Mutex<HashMap<Account, i64>>);
+
+fn account(row: &SpendRow) -> Account {
+    (row.tenant, row.agent.clone(), row.window, row.period_start_s)
+}
+
+impl Tx<'_> {
+    /// Writes one account of this gateway down.
+    fn book(&mut self, row: &SpendRow, own: i64, price_version: Option<&str>) -> Result<(), Fail> {
+        let (node, window) = (self.node, row.window as i64);
+        let sql = "SELECT period_start_s, nano_usd FROM spend WHERE tenant = $1 AND agent = $2 AND span = $3 AND node = $4 FOR UPDATE";
+        let former = self.one(sql, p![row.tenant, &row.agent, window, node])?;
+        let former = former.map(|row| Ok::<(i64, i64), Fail>((col(&row, 0)?, col(&row, 1)?))).transpose()?;
+        let known = match former {
+            Some((period, _)) if period > row.period_start_s => return Ok(()),
+            Some((period, nano_usd)) if period == row.period_start_s => nano_usd,
+            _ => 0,
+        };
+        let more = own - known;
+        if more <= 0 && former.is_some_and(|(period, _)| period == row.period_start_s) {
+            return Ok(());
+        }
+        let sql = "INSERT INTO spend (tenant, agent, span, node, period_start_s, nano_usd) VALUES ($1, $2, $3, $4, $5, $6) \
+            ON CONFLICT (tenant, agent, span, node) DO UPDATE \
+            SET period_start_s = excluded.period_start_s, nano_usd = excluded.nano_usd";
+        self.run(sql, p![row.tenant, &row.agent, window, node, row.period_start_s, own])?;
+        let sql = "INSERT INTO spend_ledger (operation, node, tenant, agent, span, period_start_s, nano_usd, price_version, at_us) \
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        let at_us = Timestamp::now().micros();
+        let values =
+            p![Uuid::new_v4(), node, row.tenant, &row.agent, window, row.period_start_s, more, price_version, at_us];
+        self.run(sql, values).map(|_| ())
+    }
+}
+
+impl Relational {
+    /// Keeps these rows but those that count since before their tenant's deletion; gives those tenants.
+    pub(super) fn save_spend(&self, others: &Others, rows: &[SpendRow]) -> Result<Vec<(TenantId, i64)>, NotWritten> {
+        let counted_in = others.0.lock().clone();
+        // In one order, so that two gateways never wait for each other.
+        let mut rows: Vec<&SpendRow> = rows.iter().collect();
+        rows.sort_by_key(|row| (*row.tenant.as_bytes(), row.agent.clone(), row.window as i64));
+        self.write(|tx| {
+            let ids: Vec<Uuid> = rows.iter().map(|row| Uuid::from_bytes(*row.tenant.as_bytes())).collect();
+            let buried = tx.rows("SELECT tenant, at_us FROM burials WHERE tenant = ANY($1)", p![ids])?;
+            let buried = buried
+                .iter()
+                .map(|row| Ok((tenant_of(row, 0)?, col::<i64>(row, 1)?.div_euclid(MICROS_PER_SECOND))))
+                .collect::<Result<HashMap<_, _>, Fail>>()?;
+            let mut left_out: Vec<(TenantId, i64)> = Vec::new();
+            for row in &rows {
+                match buried.get(&row.tenant) {
+                    Some(deleted_s) if row.since_s <= *deleted_s => {
+                        if !left_out.contains(&(row.tenant, *deleted_s)) {
+                            left_out.push((row.tenant, *deleted_s));
+                        }
+                    }
+                    _ => {
+                        let counted = i64::try_from(row.spent_nano_usd).unwrap_or(i64::MAX);
+                        let theirs = counted_in.get(&account(row)).copied().unwrap_or(0);
+                        tx.book(row, counted.saturating_sub(theirs).max(0), None)?;
+                    }
+                }
+            }
+            Ok(left_out)
+        })
+    }
+
+    /// What all gateways have spent in the periods that may still run at `now_s`. From now on this gateway counts the others in.
+    pub(super) fn load_spend(&self, others: &Others, now_s: i64) -> Result<Vec<SpendRow>, ReadError> {
+        let node = self.node;
+        let (rows, theirs) = self.read(|tx| {
+            let sql = "SELECT s.tenant, s.agent, s.span::bigint, s.period_start_s, sum(s.nano_usd)::bigint, \
+                coalesce(sum(s.nano_usd) FILTER (WHERE s.node <> $2), 0)::bigint, max(b.at_us) \
+                FROM spend s LEFT JOIN burials b ON b.tenant = s.tenant WHERE s.period_start_s > $1 \
+                AND s.period_start_s = (SELECT max(o.period_start_s) FROM spend o \
+                WHERE o.tenant = s.tenant AND o.agent = s.agent AND o.span = s.span) \
+                GROUP BY s.tenant, s.agent, s.span, s.period_start_s ORDER BY 1, 2, 3";
+            let (mut rows, mut theirs) = (Vec::new(), HashMap::new());
+            for row in tx.rows(sql, p![now_s.saturating_sub(OVER_S), node])? {
+                let deleted_s = col::<Option<i64>>(&row, 6)?.map(|at_us| at_us.div_euclid(MICROS_PER_SECOND));
+                let window = usize::try_from(col::<i64>(&row, 2)?).ok().and_then(|at| Window::ALL.get(at)).copied();
+                let spent = SpendRow {
+                    tenant: tenant_of(&row, 0)?,
+                    agent: col(&row, 1)?,
+                    window: window.ok_or(Fail::Damaged)?,
+                    period_start_s: col(&row, 3)?,
+                    since_s: deleted_s.map_or(now_s, |deleted_s| now_s.max(deleted_s + 1)),
+                    spent_nano_usd: col::<i64>(&row, 4)?.unsigned_abs(),
+                };
+                theirs.insert(account(&spent), col::<i64>(&row, 5)?);
+                rows.push(spent);
+            }
+            Ok((rows, theirs))
+        })?;
+        *others.0.lock() = theirs;
+        Ok(rows)
+    }
+
+    /// How much more the other gateways have spent since they were last counted in, by account. What is given is counted in.
+    pub(super) fn spent_elsewhere(&self, others: &Others, now_s: i64) -> Result<Vec<SpendRow>, ReadError> {
+        let before = others.0.lock().clone();
+        let after = Others::default();
+        let rows = self.load_spend(&after, now_s)?;
+        let now = after.0.into_inner();
+        let mut more = Vec::new();
+        for mut row in rows {
+            let key = account(&row);
+            let theirs = now.get(&key).copied().unwrap_or(0);
+            let grown = theirs - before.get(&key).copied().unwrap_or(0);
+            if grown > 0 {
+                row.spent_nano_usd = grown.unsigned_abs();
+                more.push(row);
+            }
+        }
+        *others.0.lock() = now;
+        Ok(more)
+    }
+}
