@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use weir_config::Settings;
 use weir_config::settings::StorageProfile;
-use weir_storage::{Store, UseClaim};
+use weir_storage::{Migrated, Store, UseClaim};
 
 use super::common::{EXIT_USAGE, Options, complain, say, sources};
 use super::scan::plain;
@@ -31,9 +31,21 @@ pub(super) fn migrate(from: &Options, options: &MigrateOptions) -> Result<ExitCo
     let settings = weir_config::load(&sources(from))?.settings;
     let path = &settings.storage.database_path;
     let shown = path.display();
-    if settings.storage.profile == StorageProfile::Memory {
-        say("storage.profile is `memory`: nothing to migrate");
-        return Ok(ExitCode::SUCCESS);
+    match settings.storage.profile {
+        StorageProfile::Memory => {
+            say("storage.profile is `memory`: nothing to migrate");
+            return Ok(ExitCode::SUCCESS);
+        }
+        StorageProfile::Production if options.down => {
+            complain("storage.profile is `production`: its stores are not migrated down; restore their backups");
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+        StorageProfile::Production => {
+            let Migrated { relational, analytics } = Store::migrate_stores(&crate::boot::stores_of(&settings)?)?;
+            say(&format!("relational store: {relational} migration(s) applied; analytics store: {analytics}"));
+            return Ok(ExitCode::SUCCESS);
+        }
+        StorageProfile::Lite => {}
     }
     if options.down {
         if UseClaim::is_used(path).unwrap_or(false) {

@@ -170,7 +170,10 @@ fn origins(core: &Core, journal: &Journal) -> Option<Arc<Origins>> {
         RequestText::Raw(raw) => {
             let bodies = core.process.bodies.of(tenant);
             let max = kept_bytes_max(settings);
-            let raw = survive(|| text::read_raw(journal.dialect, raw, text::Goes::AsItCame, max, &bodies))?;
+            // On the core: no longer than enforcement may take.
+            let until = Some(Instant::now() + Duration::from_millis(settings.enforcement.timeout_ms));
+            let raw =
+                survive(|| text::read_raw(journal.dialect, raw, text::Goes::AsItCame, max, (&bodies, until)))?;
             read(&raw.view)
         }
     };

@@ -417,6 +417,23 @@ impl Relational {
         })
     }
 
+    pub(crate) fn redeliver_alert(
+        &self,
+        tenant: TenantId,
+        id: Uuid,
+        by: &AuditEvent,
+    ) -> Result<Option<AlertRecord>, NotWritten> {
+        self.write(|tx| {
+            // As if its cooldown had ended with at least one finding that its channel has not heard of.
+            let sql = "UPDATE alerts SET suppressed = greatest(suppressed, 1), quiet_us = $3 \
+                WHERE tenant = $1 AND alert_id = $2 AND state <> 'resolved'";
+            if tx.run(sql, p![tenant, id, Timestamp::now().micros()])? > 0 {
+                tx.audit(by)?;
+            }
+            tx.alert(tenant, id)
+        })
+    }
+
     pub(crate) fn next_due(&self, channel: &str) -> Result<Option<Timestamp>, ReadError> {
         self.read(|tx| {
             let sql = "SELECT least((SELECT min(a.next_us) FROM alerts a WHERE a.channel = $1 AND NOT EXISTS (SELECT 1 \

@@ -15,7 +15,7 @@ use crate::error::ReadError;
 use crate::query::{Facets, Page, Paged, Place, SpanFilter, TraceFilter};
 use crate::record::{SpanRecord, TraceRecord};
 use crate::stats::Stats;
-use crate::usage::{Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
+use crate::usage::{PromptSums, Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
 
 /// Spans of one trace that are read.
 const TRACE_SPANS_MAX: u32 = 10_000;
@@ -307,6 +307,8 @@ impl Analytics {
                 total_tokens: row.tokens,
                 total_cost_usd: row.cost as f64 / NANO,
                 security_score: row.score,
+                // What came of prompts is kept with each span only.
+                prompt_cache: PromptSums::default(),
             })
             .collect();
         let passed = skipped + data.len() as u64;

@@ -13,6 +13,7 @@ use crate::error::{NotWritten, ReadError};
 use crate::query::{Page, Paged, Place};
 use crate::tenants::{
     ActiveKey, CredentialChanges, Credentials, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord,
+    TenantUpdate,
 };
 
 /// How long it is not said again that somebody was shown a token.
@@ -154,17 +155,20 @@ impl Relational {
         id: TenantId,
         change: &TenantChange,
         by: &AuditEvent,
-    ) -> Result<Option<TenantRecord>, NotWritten> {
+    ) -> Result<TenantUpdate, NotWritten> {
         self.write(|tx| {
             tx.rows("SELECT 1 FROM tenants WHERE uuid = $1 FOR UPDATE", p![id])?;
-            let Some(former) = tx.tenant(id)? else { return Ok(None) };
+            let Some(former) = tx.tenant(id)? else { return Ok(TenantUpdate::Unknown) };
+            if change.based_on.as_ref().is_some_and(|config| *config != former.config) {
+                return Ok(TenantUpdate::Outdated);
+            }
             let name = change.name.clone().unwrap_or(former.name);
             let plan = change.plan.clone().unwrap_or(former.plan);
             let config = Value::Object(change.config.clone().unwrap_or(former.config)).to_string();
             let sql = "UPDATE tenants SET name = $2, plan = $3, config = $4, updated_us = $5 WHERE uuid = $1";
             tx.run(sql, p![id, name, &plan, config, Timestamp::now().micros()])?;
             tx.audit(by)?;
-            tx.tenant(id)
+            Ok(tx.tenant(id)?.map_or(TenantUpdate::Unknown, TenantUpdate::Made))
         })
     }
 

@@ -532,6 +532,9 @@ impl AlertBook for Store {
         if self.production().is_some() {
             return Ok(Registry::tenant(self, tenant)?.map(|tenant| tenant.name));
         }
+        if self.production().is_some() {
+            return Ok(Registry::tenant(self, tenant)?.map(|tenant| tenant.name));
+        }
         self.reads().tenant_name(tenant)
     }
 
@@ -608,6 +611,9 @@ impl AlertBook for Store {
     }
 
     fn redeliver_alert(&self, tenant: TenantId, id: Uuid, by: AuditEvent) -> Result<Option<AlertRecord>, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.books().redeliver_alert(tenant, id, &by);
+        }
         if let Some(production) = self.production() {
             return production.books().redeliver_alert(tenant, id, &by);
         }

@@ -168,6 +168,7 @@ fn record() -> impl Strategy<Value = SpanRecord> {
             parts: Vec::new(),
             frame: None,
             attributes: lists.4,
+            prompt_cache: None,
         }
     })
 }
