@@ -28,6 +28,9 @@ mod folder;
 #[path = "../../tests/it/support/hostile.rs"]
 #[allow(dead_code)]
 mod hostile;
+#[cfg(test)]
+#[path = "../../tests/hostile/texts.rs"]
+mod texts;
 mod known;
 mod labels;
 mod loader;

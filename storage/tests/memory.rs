@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests fail by panicking, their helpers too.
 
 #[path = "../../tests/hostile/peak.rs"]
+#[allow(dead_code)] // What measures one thread is for others.
 mod peak;
 #[path = "it/support.rs"]
 #[allow(dead_code)] // The other suite uses all of it.

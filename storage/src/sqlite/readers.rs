@@ -173,7 +173,7 @@ mod tests {
     fn the_store_can_be_probed_while_all_readers_are_busy() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("service.db");
-        super::super::migrate(&path).unwrap();
+        super::super::migrate(&path, false).unwrap();
         let readers = Readers::new(Home::File(path), || {});
         with_busy(&readers, READERS_MAX, &|| assert_eq!(readers.probe(), Ok(())));
     }

@@ -197,7 +197,7 @@ mod tests {
     fn every_walk_stays_in_an_index_that_covers_it_and_never_sorts() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("service.db");
-        migrate(&path).unwrap();
+        migrate(&path, false).unwrap();
         let conn = open::connect(&Home::File(path), std::time::Duration::from_secs(1)).unwrap();
         conn.execute_batch(
             "INSERT INTO sessions (tenant, name) VALUES (1, 's'); INSERT INTO names (id, text) VALUES (9, 'a');
