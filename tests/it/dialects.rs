@@ -438,7 +438,7 @@ on_both_drivers! {
         });
         let gateway = start(driver, &upstream, "");
         let span = |asked: Call| gateway.span_of(&ask(&gateway, &asked));
-        for (path, model, operation) in [("/v1/audio/speech", "tts-1", "speech"), ("/v1/images/generations", "dall-e-3", "image")] {
+        for (path, model, operation) in [("/v1/audio/speech", "voice-unit", "speech"), ("/v1/images/generations", "dall-e-3", "image")] {
             let span = span(Call::post(path, json!({ "model": model, "input": "Say hi", "prompt": "a fox" }).to_string()));
             assert_eq!((&span["operation_name"], &span["tags"]["unpriced_model"]), (&json!(operation), &json!("true")), "{path}");
             assert_eq!(span["estimated_cost_usd"], Value::Null);

@@ -99,7 +99,7 @@ impl Heard {
         loop {
             if let Some((payload, used)) = unmasked(&self.bytes) {
                 self.bytes.drain(..used);
-                return serde_json::from_slice(&payload).ok();
+                return Some(serde_json::from_slice(&payload).unwrap_or_default());
             }
             let mut piece = [0; 16 * 1024];
             let count = peer.stream.read(&mut piece).ok().filter(|count| *count > 0)?;
@@ -190,7 +190,8 @@ on_both_drivers! {
         assert_eq!((&first["response"], &first["model"], &first["status_code"]), (&json!("answer 1"), &json!("gpt-5"), &json!(200)));
         assert_eq!((&first["prompt_tokens"], &first["completion_tokens"], &first["tokens_estimated"]), (&json!(1000), &json!(200), &json!(false)));
         assert_eq!((&first["estimated_cost_usd"], &first["streaming"]), (&json!(0.00325), &json!(true)));
-        assert_eq!((&first["security_score"], &first["messages"][0]["role"]), (&json!(0), &json!("user")));
+        let whole = gateway.json(&format!("/api/v1/spans/{}", first["span_id"].as_str().unwrap()));
+        assert_eq!((&whole["security_score"], &whole["messages"][0]["role"]), (&json!(0), &json!("user")), "{whole}");
         let second = spans.iter().find(|span| span["prompt"] == INJECTION).unwrap();
         assert!(second["security_score"].as_u64() >= Some(60), "{second}");
         drop(client);
