@@ -79,7 +79,7 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
             &["action", "decode", "grams", "pii", "rules", "signals"],
             &["frame", "personal", "rule_matcher", "strictness"],
             &["candidate", "rule_book", "taken"],
-            &["definition", "pins", "shared_look", "addressee", "suppressor"],
+            &["definition", "pins", "provenance", "shared_look", "addressee", "suppressor"],
             // What a detector is, and which of them run.
             &["detector"],
             &["change", "clean", "fusion", "plan", "toxic"],
@@ -159,6 +159,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
         3,
         "the document of the routes is a route itself; what a handler works with holds the costs it shows",
     ),
+    ("src", "cli", 5, "a backup, the files it is made of, and the names that tell its age"),
     ("src", "forward", 2, "a pool and its dialer; a peer and its trust"),
     (
         "src",
@@ -166,7 +167,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
         6,
         "one reader of a protocol, the span it makes, and its words; the intake, and the threads behind it",
     ),
-    ("src", "inspect", 9, "one walk over a body, and what it meets there"),
+    ("src", "inspect", 10, "one walk over a body, and what it meets there"),
     ("src", "judge", 2, "the judge, and what is counted of its answers"),
     ("src", "meter", 3, "a core's cells, and those for costs and for the boundary defence"),
     ("src", "money", 3, "an account's cell, and the hold on it"),

@@ -13,6 +13,7 @@ use weir_config::store_url::StoreUrl;
 
 use super::tls;
 
+/// For the store of counters, which stands near: one that takes longer is treated as away.
 const WAIT: Duration = Duration::from_secs(1);
 /// Of one reply; what is asked for is far smaller.
 const REPLY_BYTES_MAX: usize = 1024 * 1024;
