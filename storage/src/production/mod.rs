@@ -199,7 +199,9 @@ fn clock_skew(relational: &Relational) -> Result<String, String> {
     let after = Timestamp::now().micros();
     let apart_ms = (theirs - (before + after) / 2).abs() / 1_000;
     if apart_ms > SKEW_MAX_MS {
-        return Err(format!("this machine's clock and the relational store's are {apart_ms} ms apart; set both by NTP"));
+        return Err(format!(
+            "this machine's clock and the relational store's are {apart_ms} ms apart; set both by NTP"
+        ));
     }
     Ok(format!("this machine's and the relational store's are {apart_ms} ms apart"))
 }

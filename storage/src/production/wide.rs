@@ -52,6 +52,13 @@ struct Framed {
     texts: Vec<(u32, u32)>,
 }
 
+/// What `record` says beside the span's own fields.
+#[derive(Deserialize)]
+struct Beside {
+    #[serde(default)]
+    finding_parts: Vec<Option<u32>>,
+}
+
 fn text(value: &impl Serialize) -> Result<String, String> {
     serde_json::to_string(value).map_err(|error| error.to_string())
 }
@@ -77,6 +84,9 @@ pub(super) fn row(span: &SpanRecord, mark: Mark) -> Result<String, String> {
     if let Value::Object(fields) = &mut record {
         fields.insert("prompt".to_owned(), Value::Null);
         fields.insert("response".to_owned(), Value::Null);
+        // The interface does not show in which part a finding lies, so its JSON lacks it.
+        let parts: Vec<_> = span.security_findings.iter().map(|finding| finding.part).collect();
+        fields.insert("finding_parts".to_owned(), json!(parts));
     }
     row.insert("reported".to_owned(), json!(mark.reported));
     row.insert("record".to_owned(), Value::String(text(&record)?));
@@ -138,6 +148,10 @@ impl Wide {
     /// The span, and which version of it.
     pub(super) fn span(self) -> Option<(SpanRecord, Mark)> {
         let mut span: SpanRecord = serde_json::from_str(&self.record).ok()?;
+        let beside: Beside = serde_json::from_str(&self.record).ok()?;
+        for (finding, part) in span.security_findings.iter_mut().zip(beside.finding_parts) {
+            finding.part = part;
+        }
         (span.prompt, span.response) = (self.prompt, self.response);
         if !self.parts.is_empty() {
             span.parts = serde_json::from_str::<Vec<PartRecord>>(&self.parts).ok()?;

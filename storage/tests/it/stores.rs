@@ -41,33 +41,46 @@ impl Running {
 
     /// Starts it on its folder.
     pub(crate) fn start(&self) {
-        *self.child.lock() = Some((self.start)(&self.folder, self.port));
         let started = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        // After a kill it may refuse to start until what it had started itself has noticed.
+        loop {
+            let child = (self.start)(&self.folder, self.port);
+            let tried = Instant::now();
+            while tried.elapsed() < START / 10 {
+                if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                    *self.child.lock() = Some(child);
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
             assert!(started.elapsed() < START, "a store did not start");
-            std::thread::sleep(Duration::from_millis(20));
+            end(child);
         }
     }
 
     /// Ends it as a kill does; its folder stays.
     pub(crate) fn kill(&self) {
-        let Some(mut child) = self.child.lock().take() else { return };
-        let listed = Command::new("pgrep").args(["-P", &child.id().to_string()]).output().unwrap();
-        // The shell's child that is not `cat`.
-        for pid in String::from_utf8_lossy(&listed.stdout).lines() {
-            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            if name.trim() != "cat" {
-                Command::new("kill").args(["-9", pid]).status().unwrap();
-            }
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let Some(child) = self.child.lock().take() else { return };
+        end(child);
         let started = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
             assert!(started.elapsed() < START, "a store did not end");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// Kills what a shell runs, and the shell, so that it does not remove the folder.
+fn end(mut shell: Child) {
+    let listed = Command::new("pgrep").args(["-P", &shell.id().to_string()]).output().unwrap();
+    for pid in String::from_utf8_lossy(&listed.stdout).lines() {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        if name.trim() != "cat" {
+            Command::new("kill").args(["-9", pid]).status().unwrap();
+        }
+    }
+    shell.kill().unwrap();
+    shell.wait().unwrap();
 }
 
 fn until_we_end(folder: &Path, program: &[&str]) -> Command {
