@@ -19,7 +19,7 @@ use crate::ingest::otlp::{Unreadable, read_json, read_protobuf, weight};
 use crate::inspect::{Declared, RequestView, Takes, ZoneAsk, decode_body, find_zones, find_zones_by, read_request};
 use crate::observe::{Answer, AnswerKind, AnswerReader};
 use crate::output::redacts;
-use crate::peak::{Bound, Whose, assert_bounded, assert_bounded_in, peak_of};
+use crate::peak::{Bound, Whose, assert_bounded, assert_bounded_in, assert_bounded_of, peak_of};
 use crate::record::{Budget, CallIds, blank};
 use crate::rewrite::Edits;
 use crate::settle::inspection::{How, Texts, run};
@@ -81,7 +81,8 @@ fn reading_requests() {
         ("fields", Some("application/x-www-form-urlencoded")),
         ("a text", Some("text/plain")),
     ] {
-        assert_bounded(name, Bound::mine(16, 1 << 20), |text| {
+        // What a form's many fields take is bounded by their number, not by the text.
+        assert_bounded(name, Bound::mine(16, 8 << 20), |text| {
             view_of(text.as_bytes(), content_type);
         });
     }
@@ -109,7 +110,7 @@ fn many_small_texts() {
         |_| ",1".to_owned(),
     ];
     for unit in units {
-        let body = |_, length: usize| {
+        let body = |length: usize| {
             let mut body = "{\"messages\":[0".to_owned();
             for number in 0.. {
                 if body.len() >= length {
@@ -119,7 +120,7 @@ fn many_small_texts() {
             }
             body + "]}"
         };
-        assert_bounded_in(&format!("a list of {:?}", unit(7)), Bound::mine(48, 1 << 20), body, |body| {
+        assert_bounded_of(&format!("a list of {:?}", unit(7)), Bound::mine(48, 1 << 20), body, |body| {
             fenced(body.as_bytes());
         });
     }
@@ -241,7 +242,7 @@ fn records() {
     let masking = Masking::of(&everything());
     let bodies_max = Budget::new(1 << 40, false);
     let made = |family, length| recorded(&bodies(family, length));
-    assert_bounded_in("a masked record", Bound::mine(16, 1 << 20), made, |span| {
+    assert_bounded_in("a masked record", Bound::mine(16, 2 << 20), made, |span| {
         let means = Means { deadline: None, bodies: &bodies_max, longest: usize::MAX };
         masking.apply(&mut span.clone(), &means);
     });
@@ -323,7 +324,7 @@ fn each_step_of_a_job_ends_with_its_deadline() {
     let late = Some(Instant::now());
     let text = "```\nWrite to anna@example.com about the order.\n```\n".repeat(20_000);
     let body = body_of(&text);
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
     encoder.write_all(&body).unwrap();
     let raw = RawBody {
         body: Bytes::from(encoder.finish().unwrap()),

@@ -28,9 +28,6 @@ mod folder;
 #[path = "../../tests/it/support/hostile.rs"]
 #[allow(dead_code)]
 mod hostile;
-#[cfg(test)]
-#[path = "../../tests/hostile/texts.rs"]
-mod texts;
 mod known;
 mod labels;
 mod loader;
@@ -41,6 +38,9 @@ mod runtime;
 mod sentences;
 mod slot;
 mod support;
+#[cfg(test)]
+#[path = "../../tests/hostile/texts.rs"]
+mod texts;
 mod tokens;
 
 pub use folder::{Files, GRAPHS, ModelError, Named, default_cache, ids_in};

@@ -268,6 +268,9 @@ fn samples() -> Vec<Sample> {
             s.security_analysis.fusion_model_path = Some("/etc/weir/fusion.json".into());
         }),
         sample("security_analysis.over_defence", "true", |s| s.security_analysis.over_defence = true),
+        sample("security_analysis.action_from_data", "refuse", |s| {
+            s.security_analysis.action_from_data = ActionFromData::Refuse;
+        }),
         sample("security_analysis.tool_changes", "refuse", |s| {
             s.security_analysis.tool_changes = ToolChanges::Refuse;
         }),

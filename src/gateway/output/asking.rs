@@ -172,8 +172,7 @@ fn origins(core: &Core, journal: &Journal) -> Option<Arc<Origins>> {
             let max = kept_bytes_max(settings);
             // On the core: no longer than enforcement may take.
             let until = Some(Instant::now() + Duration::from_millis(settings.enforcement.timeout_ms));
-            let raw =
-                survive(|| text::read_raw(journal.dialect, raw, text::Goes::AsItCame, max, (&bodies, until)))?;
+            let raw = survive(|| text::read_raw(journal.dialect, raw, text::Goes::AsItCame, max, (&bodies, until)))?;
             read(&raw.view)
         }
     };

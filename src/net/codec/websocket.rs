@@ -240,7 +240,7 @@ impl Frames {
         let is_control = opcode >= 8;
         let is_odd = first & 0x30 != 0
             || left >> 63 != 0
-            || (is_control && (!is_last || left > 125 || compressed || opcode > 10))
+            || (is_control && (!is_last || second & 0x7f > 125 || compressed || opcode > 10))
             || (!is_control && opcode > 2)
             || (compressed && (self.inflate.is_none() || opcode == 0))
             || (opcode == 0 && self.begun.is_none())

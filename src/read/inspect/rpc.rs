@@ -153,7 +153,8 @@ mod tests {
     use crate::inspect::{Declared, RequestView, Takes, read_request};
 
     fn read(body: &str) -> Box<RequestView> {
-        let declared = Declared { content_type: Some(b"application/json"), takes: Takes::Json, cut: false, until: None };
+        let declared =
+            Declared { content_type: Some(b"application/json"), takes: Takes::Json, cut: false, until: None };
         read_request(Dialect::ChatCompletions, declared, body.as_bytes(), 1 << 20)
     }
 

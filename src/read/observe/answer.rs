@@ -414,7 +414,8 @@ pub(super) enum Piece<'a> {
 #[derive(Default)]
 pub(super) struct Collector {
     pub(super) answer: Answer,
-    pub(super) counters: Counters,
+    /// In a box: what is charged by other units than tokens takes room that most calls never use.
+    pub(super) counters: Box<Counters>,
     held: SmallVec<[Held; 1]>,
     calls: Vec<Call>,
     last: usize,

@@ -15,7 +15,7 @@ use crate::error::ReadError;
 use crate::query::{Facets, Page, Paged, Place, SpanFilter, TraceFilter};
 use crate::record::{SpanRecord, TraceRecord};
 use crate::stats::Stats;
-use crate::usage::{PromptSums, Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
+use crate::usage::{CacheMiss, PromptSums, Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
 
 /// Spans of one trace that are read.
 const TRACE_SPANS_MAX: u32 = 10_000;
@@ -272,6 +272,12 @@ impl Analytics {
             tokens: u64,
             cost: i64,
             score: Option<u8>,
+            broken: u64,
+            unused: u64,
+            lost: u64,
+            lost_nano: i64,
+            compared: u64,
+            cached: u64,
         }
         let mut matching = Asked::of(scope);
         matching.times(asked.start_time, asked.end_time);
@@ -280,17 +286,27 @@ impl Analytics {
         let whole = Asked::of(scope);
         let named =
             format!("SELECT session_id FROM weir_calls FINAL WHERE {} AND session_id IS NOT NULL", matching.conditions);
-        let total = self.total(&format!("({named} GROUP BY session_id)"), &matching)?;
+        let fault = match asked.prompt_cache {
+            None => "",
+            Some(CacheMiss::Broken) => " HAVING sum(c.prompt_broken) > 0",
+            Some(CacheMiss::Unused) => " HAVING sum(c.prompt_unused) > 0",
+        };
+        let sessions = format!(
+            "(SELECT * FROM weir_calls FINAL WHERE {}) AS c WHERE c.session_id IN ({named}) GROUP BY c.session_id{fault}",
+            whole.conditions
+        );
+        let total = self.total(&format!("(SELECT c.session_id FROM {sessions})"), &matching)?;
         let skipped = page.after.map_or(page.offset, |after| after.passed);
         let question = format!(
             "SELECT assumeNotNull(c.session_id) AS session_id, \
              tupleElement(argMax(tuple(c.agent_id), (c.start_us, c.seq)), 1) AS agent_id, tupleElement(argMax(tuple(c.client), (c.start_us, c.seq)), 1) AS client, \
              tupleElement(argMax(tuple(c.model), (c.start_us, c.seq)), 1) AS model, min(start_us) AS first_us, max(start_us) AS last_us, count() AS calls, \
              countIf(status >= 400 OR error_type IS NOT NULL) AS failed, sum(total_tokens) AS tokens, \
-             toInt64(sum(ifNull(cost_nano_usd, 0))) AS cost, max(c.score) AS score, min(c.seq) AS arrived FROM \
-             (SELECT * FROM weir_calls FINAL WHERE {}) AS c WHERE c.session_id IN ({named}) GROUP BY c.session_id \
-             ORDER BY first_us DESC, arrived DESC LIMIT {} OFFSET {skipped}",
-            whole.conditions, page.limit
+             toInt64(sum(ifNull(cost_nano_usd, 0))) AS cost, max(c.score) AS score, min(c.seq) AS arrived, \
+             toUInt64(sum(c.prompt_broken)) AS broken, toUInt64(sum(c.prompt_unused)) AS unused, sum(c.lost_tokens) AS lost, \
+             sum(c.lost_nano_usd) AS lost_nano, sum(c.compared_tokens) AS compared, sum(c.compared_cached_tokens) AS cached \
+             FROM {sessions} ORDER BY first_us DESC, arrived DESC LIMIT {} OFFSET {skipped}",
+            page.limit
         );
         let rows: Vec<Row> = self.ask(&question, &matching.params)?;
         let data: Vec<SessionRecord> = rows
@@ -307,8 +323,14 @@ impl Analytics {
                 total_tokens: row.tokens,
                 total_cost_usd: row.cost as f64 / NANO,
                 security_score: row.score,
-                // What came of prompts is kept with each span only.
-                prompt_cache: PromptSums::default(),
+                prompt_cache: PromptSums {
+                    broken_calls: row.broken,
+                    unused_calls: row.unused,
+                    lost_tokens: row.lost,
+                    lost_usd: row.lost_nano as f64 / NANO,
+                    prompt_tokens: row.compared,
+                    cached_tokens: row.cached,
+                },
             })
             .collect();
         let passed = skipped + data.len() as u64;

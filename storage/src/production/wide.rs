@@ -10,6 +10,7 @@ use uuid::Uuid;
 use weir_config::vocab::frame::Frame;
 use weir_config::vocab::part::PartRecord;
 
+use crate::prompt_cache::{PromptState, ProviderUse};
 use crate::queue::weigh;
 use crate::record::{Attributes, SpanRecord};
 
@@ -112,6 +113,9 @@ pub(super) fn call(span: &SpanRecord, mark: Mark) -> Result<String, String> {
     let reported = span.agent_actions.len().saturating_sub(mark.reported as usize);
     let reported = span.agent_actions.get(reported..).unwrap_or_default();
     let cost = span.estimated_cost_usd.map(|usd| (usd * 1e9).round().clamp(-1e15, 1e15) as i64);
+    let compared = span.prompt_cache.as_deref();
+    let of_compared = |tokens: Option<u64>| compared.and(tokens).unwrap_or(0);
+    let nano = |usd: f64| (usd * 1e9).round().clamp(-1e15, 1e15) as i64;
     let values = json!({
         "provider": span.provider,
         "model": span.model,
@@ -136,6 +140,12 @@ pub(super) fn call(span: &SpanRecord, mark: Mark) -> Result<String, String> {
         "action_types": reported.iter().map(|action| &action.action_type).collect::<Vec<_>>(),
         "action_names": reported.iter().map(|action| &action.name).collect::<Vec<_>>(),
         "action_succeeded": reported.iter().map(|action| u8::from(action.success)).collect::<Vec<_>>(),
+        "prompt_broken": u8::from(compared.is_some_and(|of| of.state == PromptState::Broken)),
+        "prompt_unused": u8::from(compared.is_some_and(|of| of.provider_use == ProviderUse::NotUsed)),
+        "lost_tokens": compared.map_or(0, |of| of.lost_tokens),
+        "lost_nano_usd": compared.and_then(|of| of.lost_usd).map_or(0, nano),
+        "compared_tokens": of_compared(span.prompt_tokens),
+        "compared_cached_tokens": of_compared(span.cached_tokens),
         "bytes": weigh(span),
     });
     if let Value::Object(values) = values {

@@ -34,6 +34,7 @@ fn shown_span() -> Value {
         "completion_tokens": 0,
         "total_tokens": 7,
         "cached_tokens": null,
+        "cost_breakdown": null,
         "reasoning_tokens": null,
         "tokens_estimated": true,
         "time_to_first_token_ms": 120.5,

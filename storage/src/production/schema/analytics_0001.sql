@@ -30,6 +30,13 @@ CREATE TABLE IF NOT EXISTS weir_calls (
     action_types Array(LowCardinality(String)),
     action_names Array(String),
     action_succeeded Array(UInt8),
+    -- What came of the prompt where it was compared with the one that its session sent before.
+    prompt_broken UInt8,
+    prompt_unused UInt8,
+    lost_tokens UInt64,
+    lost_nano_usd Int64,
+    compared_tokens UInt64,
+    compared_cached_tokens UInt64,
     bytes UInt64,
     INDEX by_trace trace_id TYPE bloom_filter(0.001) GRANULARITY 1,
     INDEX by_span span_id TYPE bloom_filter(0.001) GRANULARITY 1,
