@@ -42,6 +42,7 @@ mod edits;
 mod egress;
 mod endings;
 mod enforcement;
+mod examples;
 mod exports;
 mod exposition;
 mod failures;
