@@ -24,10 +24,11 @@ def build_name():
 def linker(folder):
     """Zig's linker with the symbols of an older C library. Only linking is its work: the code is that of rustc and of this machine's cc."""
     programs = venv(folder, *ZIG)
-    script = folder / "link"
+    # rustc takes the form of the arguments from the name: this one is a C compiler.
+    script = folder / "zig-cc"
     script.write_text(
         "#!/bin/sh\n"
-        f'export CARGO_ZIGBUILD_ZIG_PATH="{programs}/python -m ziglang"\n'
+        f"export PATH=\"{programs}:$PATH\"\n"
         f'exec "{programs}/cargo-zigbuild" zig cc -- -target "$(uname -m)-linux-gnu.{GLIBC}" "$@"\n'
     )
     script.chmod(0o755)
