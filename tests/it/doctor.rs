@@ -3,7 +3,6 @@
 //! be broken from here: `cli::doctor` has tests of what is made of them.)
 
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
