@@ -24,11 +24,7 @@ pub(super) fn restore(spend: &Spend, store: &dyn SpendBook) -> Result<(), ReadEr
 /// Writes down what changed, and hears which tenants another process has deleted. Blocks until it is durable; what could
 /// not be written is tried again the next time.
 pub(super) fn save(spend: &Spend, store: &dyn SpendBook) -> bool {
-    let rows = spend.take_dirty();
-    if rows.is_empty() {
-        return true;
-    }
-    match store.save_spend(rows.iter().cloned().map(row).collect()) {
+    spend.keep(|rows| match store.save_spend(rows.iter().cloned().map(row).collect()) {
         Ok(deleted) => {
             let now_s = Timestamp::now().micros() / MICROS_PER_SECOND;
             deleted.into_iter().for_each(|(tenant, deleted_s)| spend.erase_until(tenant, deleted_s, now_s));
@@ -36,10 +32,9 @@ pub(super) fn save(spend: &Spend, store: &dyn SpendBook) -> bool {
         }
         Err(error) => {
             tracing::warn!(%error, accounts = rows.len(), "spend could not be saved; it stays in memory, and saving will be retried");
-            spend.not_kept(&rows);
             false
         }
-    }
+    })
 }
 
 /// Counts in what other gateways have spent since the last time, where several share what is spent.

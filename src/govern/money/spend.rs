@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use arc_swap::ArcSwap;
 use once_cell::race::OnceBox;
+use parking_lot::Mutex;
 use weir_config::settings::{Budgets, Window};
 use weir_config::vocab::{KeyId, TenantId};
 
@@ -66,6 +67,7 @@ pub struct Spend {
     agents: Box<[AtomicU32]>,
     hasher: RandomState,
     dirty: AtomicBool,
+    keeping: Mutex<()>,
 }
 
 /// What an agent has spent in one window, as it is kept over restarts.
@@ -147,6 +149,7 @@ impl Spend {
             agents: (0..COUNTERS).map(|_| AtomicU32::new(0)).collect(),
             hasher: RandomState::new(),
             dirty: AtomicBool::new(false),
+            keeping: Mutex::new(()),
         }
     }
 
@@ -216,8 +219,21 @@ impl Spend {
         }
     }
 
+    /// Hands what changed since the last call to `write`, which says whether it was kept; what was not is handed out again.
+    /// Callers wait for each other: the last one, before the process ends, must not leave while the rows that an earlier one
+    /// has taken may still come back.
+    pub fn keep(&self, write: impl FnOnce(&[KeptSpend]) -> bool) -> bool {
+        let _alone = self.keeping.lock();
+        let rows = self.take_dirty();
+        let kept = rows.is_empty() || write(&rows);
+        if !kept {
+            self.not_kept(&rows);
+        }
+        kept
+    }
+
     /// The accounts that changed since the last call, window by window.
-    pub fn take_dirty(&self) -> Vec<KeptSpend> {
+    fn take_dirty(&self) -> Vec<KeptSpend> {
         if !self.dirty.swap(false, Ordering::AcqRel) {
             return Vec::new();
         }
@@ -240,7 +256,7 @@ impl Spend {
     }
 
     /// Marks rows that could not be kept, so that they are handed out again.
-    pub fn not_kept(&self, rows: &[KeptSpend]) {
+    fn not_kept(&self, rows: &[KeptSpend]) {
         for row in rows {
             if let Some(account) = self.find(row.tenant, &row.agent) {
                 account.dirty.store(true, Ordering::Release);

@@ -176,6 +176,33 @@ fn of_a_deleted_tenant_nothing_is_handed_out_but_what_was_counted_since() {
 }
 
 #[test]
+fn the_last_to_keep_spend_gets_what_one_under_way_could_not_keep() {
+    let spend = Arc::new(Spend::new());
+    let who = tenant("a");
+    spend.reserve(who, "bot", &budgets(None, None), &FREE, 9, NOON).unwrap().settle(9);
+    let (returned, last) = std::sync::mpsc::channel();
+    let mut other = None;
+    let kept = spend.keep(|_| {
+        let spend = Arc::clone(&spend);
+        other = Some(std::thread::spawn(move || {
+            let mut rows = Vec::new();
+            spend.keep(|given| {
+                rows.extend_from_slice(given);
+                true
+            });
+            returned.send(()).unwrap();
+            rows
+        }));
+        // One that does not wait is back long before.
+        let _waits = last.recv_timeout(std::time::Duration::from_millis(200));
+        false
+    });
+    assert!(!kept);
+    let rows = other.unwrap().join().unwrap();
+    assert_eq!(rows.iter().map(|row| row.spent_nano_usd).collect::<Vec<_>>(), [9; 4]);
+}
+
+#[test]
 fn agents_beyond_the_bound_share_one_account() {
     let spend = Arc::new(Spend::new());
     let limits = budgets(Some(10), None);
