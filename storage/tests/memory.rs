@@ -6,7 +6,7 @@
 #[allow(dead_code)] // What measures one thread is for others.
 mod peak;
 #[path = "it/support.rs"]
-#[allow(dead_code)] // The other suite uses all of it.
+#[allow(dead_code, unused_imports)] // The other suite uses all of it.
 mod support;
 #[path = "../../tests/hostile/texts.rs"]
 mod texts;

@@ -139,9 +139,10 @@ fn an_examination_finds_a_page_that_was_altered_and_a_row_that_an_index_lacks() 
         .unwrap()
         .map(Result::unwrap)
         .collect();
-    if let [(first, _), (_, root), ..] = two.as_slice() {
-        conn.execute("UPDATE sqlite_schema SET rootpage = ?2 WHERE name = ?1", (first, root)).unwrap();
-        drop(conn);
-        assert_ne!(check(&path, &mut |_| {}).unwrap().faults, Vec::<String>::new());
+    let [(first, first_root), (second, second_root), ..] = two.as_slice() else { panic!("{two:?}") };
+    for (name, root) in [(first, second_root), (second, first_root)] {
+        conn.execute("UPDATE sqlite_schema SET rootpage = ?2 WHERE name = ?1", (name, root)).unwrap();
     }
+    drop(conn);
+    assert_ne!(check(&path, &mut |_| {}).unwrap().faults, Vec::<String>::new());
 }

@@ -140,6 +140,9 @@ fn what_a_released_schema_holds_is_what_it_was() {
             // Parts are not in the JSON of a span.
             assert_eq!(now.parts.len(), 2, "schema {schema}");
             now.parts.clear();
+            // Nor the part in which a finding lies.
+            let finding = &mut now.security_findings[0];
+            assert_eq!(finding.part.take(), Some(1), "schema {schema}");
             assert_eq!(&SpanRecord { parts: Vec::new(), ..then.clone() }, &now, "schema {schema}");
         }
         let page = Page { limit: 100, ..Page::default() };
