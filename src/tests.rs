@@ -246,7 +246,8 @@ fn records() {
         let means = Means { deadline: None, bodies: &bodies_max, longest: usize::MAX };
         masking.apply(&mut span.clone(), &means);
     });
-    assert_bounded_in("a shown record", Bound::mine(24, 1 << 20), made, |span| {
+    // Each finding has a dozen named fields; there are no more than so many of them.
+    assert_bounded_in("a shown record", Bound::mine(96, 24 << 20), made, |span| {
         serde_json::to_vec(&serde_json::to_value(SpanShown::of(span)).unwrap()).unwrap();
     });
 }
@@ -359,7 +360,10 @@ fn each_step_of_a_job_ends_with_its_deadline() {
     let taking = Taking { personal: true, secrets: true };
     assert_eq!([late, None].map(|deadline| redacts(&said, taking, deadline)), [false, true]);
 
-    let items: Vec<_> = (0..20_000).map(|number| json!({ "message": { "content": format!("a {number}") } })).collect();
+    // As many separate texts as an answer's reader keeps.
+    let words = "a word ".repeat(100);
+    let items: Vec<_> =
+        (0..500).map(|number| json!({ "message": { "content": format!("{number} {words}") } })).collect();
     let long = json!({ "choices": items }).to_string();
     let answer = |deadline| {
         let mut reader = AnswerReader::new(AnswerKind::Json, None, 1 << 30);

@@ -50,7 +50,7 @@ pub use error::{Dropped, NotTaken, NotWritten, OpenError, ReadError};
 pub use objects::{MadeObject, OBJECT_ID_BYTES_MAX, OBJECTS_MAX};
 pub use observer::{BatchOutcome, StoreObserver};
 pub use offences::{BlockedAddress, Offence};
-pub use production::{Migrated, StoreState, Stores};
+pub use production::{Migrated, StoreReports, StoreState, Stores};
 pub use queue::{SpanSink, Taken, weigh};
 pub use reader::RecordReader;
 pub use retention::{Retention, Space};

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::error::{OpenError, ReadError};
 use crate::observer::StoreObserver;
-use crate::production::{self, Migrated, Production, StoreState, Stores};
+use crate::production::{self, Migrated, Production, StoreReports, StoreState, Stores};
 use crate::queue::{Queue, SpanSink};
 use crate::retention::{Policy, Retention, Space};
 use crate::sqlite::{self, Auditor, CopyFirst, Home, MigrationReport, Pending, Readers, SqliteEngine};
@@ -222,7 +222,7 @@ impl Store {
     ///
     /// # Errors
     /// They cannot even be asked.
-    pub fn examine_stores(stores: &Stores) -> Result<Vec<(&'static str, Result<String, String>)>, OpenError> {
+    pub fn examine_stores(stores: &Stores) -> Result<StoreReports, OpenError> {
         production::examine_stores(stores)
     }
 

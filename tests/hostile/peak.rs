@@ -36,8 +36,8 @@ fn size(layout: Layout) -> isize {
     isize::try_from(layout.size()).unwrap_or(isize::MAX)
 }
 
-// SAFETY: every call goes to the system's allocator as it came; beside it numbers are added.
 #[allow(unsafe_code)] // An allocator cannot be written without.
+// SAFETY: every call goes to the system's allocator as it came; beside it numbers are added.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         change(size(layout));

@@ -372,7 +372,8 @@ fn codex_and_claude_code_at_their_defaults_are_recorded_and_say_why_they_are_ref
             });
             let refused = spans.iter().filter(|span| span["status_code"] == 426).count();
             println!("{mode}: {maker}: {} records, {refused} sockets answered 426", spans.len());
-            assert!(maker != "openai" || refused > 0, "it tried a socket: {spans:?}");
+            let denied = maker == "openai" && server == "websocket: deny";
+            assert!(!denied || refused > 0, "it tried a socket: {spans:?}");
             assert!(spans.iter().any(|span| {
                 let prompt = span["prompt"].as_str().unwrap_or_default();
                 prompt.contains(PROMPTS[0])
@@ -404,9 +405,10 @@ fn what_an_agent_sent_in_a_day_s_task_is_refused_nothing() {
         assert_eq!(answer.status, 200, "{}", answer.text());
         let span = gateway.span_of(&answer);
         assert!(span["detectors"].as_array().unwrap().contains(&json!("classifier")), "{}", span["detectors"]);
-        // One of the files holds what customers wrote, with their numbers.
+        // One of the files holds what customers wrote, with their numbers; the provider, which plays one, reads nothing from a cache.
         let found = span["security_findings"].as_array().unwrap().iter();
-        let orders: Vec<&Value> = found.filter(|found| found["finding_type"] != "pii_detected").collect();
+        let other = |found: &&Value| found["finding_type"] != "pii_detected" && found["detector"] != "prompt_cache";
+        let orders: Vec<&Value> = found.filter(other).collect();
         assert!(orders.is_empty(), "{orders:?}");
     }
 }

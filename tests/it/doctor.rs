@@ -305,6 +305,10 @@ fn said(args: &[&str]) -> (i32, String) {
 }
 
 /// Goes over the table of settings: whatever names a file is looked at, and as a start does.
+/// Of the profile that checks certificates of its stores.
+const STORES: &str = "profile: production, analytics_url: 'https://127.0.0.1:1', relational_url: 'postgres://weir@127.0.0.1:1/weir', \
+    cache_url: 'rediss://127.0.0.1:1'";
+
 #[test]
 fn check_refuses_every_file_that_a_start_refuses() {
     let patient = Patient::new();
@@ -331,6 +335,7 @@ fn check_refuses_every_file_that_a_start_refuses() {
             "tls_cert_file" => format!("enable_tls: true\ntls_key_file: '{broken}'\n{more}"),
             "tls_key_file" => format!("enable_tls: true\ntls_cert_file: '{broken}'\n{more}"),
             "upstream_ca_file" => format!("upstream_url: https://127.0.0.1:1\n{more}"),
+            "ca_file" if section == "storage" => format!("storage: {{{STORES}, ca_file: '{broken}'}}\n"),
             _ => more,
         };
         let config = patient.config(&more);

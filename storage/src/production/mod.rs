@@ -164,8 +164,11 @@ pub(crate) fn migrate_stores(stores: &Stores) -> Result<Migrated, OpenError> {
     migrate::run(&relational, &analytics, true)
 }
 
+/// What each store says of itself: its name, and how it is or what is wrong with it.
+pub type StoreReports = Vec<(&'static str, Result<String, String>)>;
+
 /// What the stores say: a line for each, with what is wrong.
-pub(crate) fn examine_stores(stores: &Stores) -> Result<Vec<(&'static str, Result<String, String>)>, OpenError> {
+pub(crate) fn examine_stores(stores: &Stores) -> Result<StoreReports, OpenError> {
     let (relational, analytics, cache) = connect(stores, Uuid::nil())?;
     let postgres = relational.read(|tx| tx.value::<String>("SELECT current_setting('server_version')", p![]));
     let clickhouse = analytics.version().map_err(|error| error.to_string()).and_then(|version| {

@@ -211,7 +211,9 @@ fn ca_files(settings: &Settings) -> Vec<Diagnosis> {
         let (setting, url) = (format!("upstreams.{}.ca_file", member.name), format!("upstreams.{}.url", member.name));
         Some(ca_file(&setting, member.ca_file.as_deref()?, (&url, member.endpoint.scheme)))
     };
-    own.into_iter().chain(settings.upstreams.members.iter().filter_map(of_member)).collect()
+    let of_stores = settings.storage.ca_file.as_deref();
+    let of_stores = of_stores.map(|path| ca_file("storage.ca_file", path, ("storage.relational_url", Scheme::Https)));
+    own.into_iter().chain(of_stores).chain(settings.upstreams.members.iter().filter_map(of_member)).collect()
 }
 
 fn ca_file(setting: &str, path: &Path, (url, scheme): (&str, Scheme)) -> Diagnosis {

@@ -29,7 +29,7 @@ use super::span::{LeftOut, ReportedSpan, SCOPE_NAME};
 use crate::rt::yielding;
 
 /// Values (attributes, elements of lists) one request may hold.
-pub(crate) const VALUES_MAX: usize = 4_000_000;
+pub(crate) const VALUES_MAX: usize = 1_000_000;
 /// How deep values may stand in one another.
 const DEPTH_MAX: usize = 32;
 /// Events of one span that are kept.
