@@ -44,6 +44,7 @@ const ROWS: &[Row] = &[
     ("GET", "/api/v1/security/findings", "", Viewer, 200),
     ("GET", "/api/v1/alerts", "", Viewer, 200),
     ("POST", "/api/v1/alerts/{}/ack", "", Operator, 404),
+    ("POST", "/api/v1/alerts/{}/redeliver", "", Operator, 404),
     ("GET", "/api/v1/config/features", "", Admin, 200),
     ("PUT", "/api/v1/config/features", "{}", Admin, 200),
     ("GET", "/api/v1/config/live", "", Admin, 200),

@@ -2,8 +2,18 @@
 
 use serde_json::Value;
 
-use super::ToolUse;
 use super::words::{self, Deeds};
+
+/// A call that a model asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct ToolUse<'a> {
+    /// The tool.
+    pub name: &'a str,
+    /// Its arguments: JSON, or bare text.
+    pub arguments: &'a str,
+    /// Whether it is a tool that changes files: what it writes is content, and its file one of many.
+    pub writes: bool,
+}
 
 /// Bytes of arguments that are read.
 const ARGUMENTS_BYTES_MAX: usize = 64 << 10;

@@ -23,6 +23,7 @@ mod words;
 use weir_config::vocab::{Finding, Severity};
 
 use self::call::Asked;
+pub use self::call::ToolUse;
 use self::places::Places;
 use crate::part::PartKind;
 
@@ -40,17 +41,6 @@ pub const ACTION_FROM_DATA: &str = "action_from_data";
 const DETECTOR: &str = "provenance";
 /// Between two texts of one side: no value goes over it.
 const BREAK: char = '\n';
-
-/// A call that a model asks for.
-#[derive(Debug, Clone, Copy)]
-pub struct ToolUse<'a> {
-    /// The tool.
-    pub name: &'a str,
-    /// Its arguments: JSON, or bare text.
-    pub arguments: &'a str,
-    /// Whether it is a tool that changes files: what it writes is content, and its file one of many.
-    pub writes: bool,
-}
 
 /// The words of a conversation by whose they are, in small letters.
 #[derive(Debug, Clone, Default)]
