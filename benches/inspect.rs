@@ -69,7 +69,7 @@ fn tape(criterion: &mut Criterion, name: &str, body: &[u8]) {
 
 fn bench(criterion: &mut Criterion) {
     let (request, answer) = (request(), answer());
-    let claim = Declared { content_type: Some(b"application/json"), takes: Takes::Json, cut: false };
+    let claim = Declared { content_type: Some(b"application/json"), takes: Takes::Json, cut: false, until: None };
     criterion.bench_function("request 1 KB: walk only", |bencher| bencher.iter(|| walk(black_box(&request))));
     criterion.bench_function("request 1 KB: read_request", |bencher| {
         bencher.iter(|| read_request(Dialect::ChatCompletions, claim, black_box(&request), TEXT_MAX));

@@ -124,7 +124,7 @@ fn chunks() -> Outcome {
 // === Bodies ===
 
 fn requests() -> Outcome {
-    let claim = Declared { content_type: Some(b"application/json"), takes: Takes::Json, cut: false };
+    let claim = Declared { content_type: Some(b"application/json"), takes: Takes::Json, cut: false, until: None };
     for (name, length, rounds) in
         [("read a chat request of 1 KB", 1024, 500), ("read a chat request of 8 KB", 8192, 200)]
     {

@@ -300,8 +300,11 @@ fn requests() -> Vec<(&'static str, &'static str, &'static str, Value)> {
     ]
 }
 
+/// A path, a transport, a place, a content type, the answer, and whether commands are told apart in that place.
+type Answer = (&'static str, &'static str, &'static str, &'static str, Vec<u8>, bool);
+
 /// What is answered in each dialect and transport, place by place.
-fn answers() -> Vec<(&'static str, &'static str, &'static str, &'static str, Vec<u8>, bool)> {
+fn answers() -> Vec<Answer> {
     let json_of = |value: Value| value.to_string().into_bytes();
     let mut all = Vec::new();
     let chat = "/v1/chat/completions";
@@ -446,7 +449,7 @@ fn answers() -> Vec<(&'static str, &'static str, &'static str, &'static str, Vec
             "SSE",
             place,
             "text/event-stream",
-            sse(&[said.clone()]),
+            sse(std::slice::from_ref(&said)),
             commands,
         ));
         all.push((

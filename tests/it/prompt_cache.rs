@@ -289,7 +289,7 @@ fn agrees(cache: &Value, truth: Truth) -> bool {
     };
     let lost = number("lost_tokens");
     let is_broken =
-        matches!((&*cache["state"].as_str().unwrap_or_default(), lost), ("broken", 1024..) | ("edited", 0..1024));
+        matches!((cache["state"].as_str().unwrap_or_default(), lost), ("broken", 1024..) | ("edited", 0..1024));
     let byte_fits = match (byte, at["byte"].as_u64()) {
         (Some(truth), Some(said)) => (said..said + 16).contains(&(truth as u64)),
         (None, _) => true,
@@ -345,10 +345,12 @@ fn turns_of_claude_code_break_where_its_reminder_changes_and_not_where_its_marks
         let mut messages = vec![
             json!({ "role": "user", "content": [{ "type": "text", "text": reminder(date) }, { "type": "text", "text": "Find out why the parser drops the last line." }] }),
         ];
-        for round in 0..rounds {
+        for (round, result) in results.iter().enumerate().take(rounds) {
             let id = format!("toolu_{round}");
             messages.push(json!({ "role": "assistant", "content": [{ "type": "text", "text": "I read the file." }, { "type": "tool_use", "id": id, "name": "Read", "input": { "file_path": format!("/src/parser_{round}.rs"), "limit": 100 } }] }));
-            messages.push(json!({ "role": "user", "content": [{ "tool_use_id": id, "type": "tool_result", "content": results[round] }] }));
+            messages.push(
+                json!({ "role": "user", "content": [{ "tool_use_id": id, "type": "tool_result", "content": result }] }),
+            );
         }
         let last = messages.last_mut().unwrap()["content"].as_array_mut().unwrap().last_mut().unwrap();
         last["cache_control"] = json!({ "type": "ephemeral" });
@@ -403,12 +405,10 @@ fn turns_of_codex_are_kept_with_their_reasoning_and_break_at_a_tool() {
             json!({ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "<environment_context>\n  <cwd>/src</cwd>\n</environment_context>" }] }),
             json!({ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "Fix the failing test." }] }),
         ];
-        for round in 0..rounds {
+        for (round, output) in outputs.iter().enumerate().take(rounds) {
             input.push(json!({ "type": "reasoning", "summary": [{ "type": "summary_text", "text": "I look first." }], "content": null, "encrypted_content": format!("gAAAAAB{round}") }));
             input.push(json!({ "type": "function_call", "name": "shell", "arguments": format!("{{\"command\":[\"cat\",\"{round}.rs\"]}}"), "call_id": format!("call_{round}") }));
-            input.push(
-                json!({ "type": "function_call_output", "call_id": format!("call_{round}"), "output": outputs[round] }),
-            );
+            input.push(json!({ "type": "function_call_output", "call_id": format!("call_{round}"), "output": output }));
         }
         let tools = json!([{ "type": "function", "name": "shell", "description": shell, "strict": false, "parameters": { "type": "object", "properties": { "command": { "type": "array", "items": { "type": "string" } } } } }, { "type": "web_search" }]);
         json!({ "model": "gpt-5", "instructions": instructions, "input": input, "tools": tools, "tool_choice": "auto", "parallel_tool_calls": false, "reasoning": { "effort": "medium" }, "store": false, "stream": false, "include": ["reasoning.encrypted_content"], "prompt_cache_key": "11111111-2222-4333-8444-555555555555" })

@@ -316,6 +316,7 @@ fn the_api_shows_the_documented_shapes() {
     assert_eq!(one["messages"][0]["parts"][0]["text"], "two");
     // What lists leave out.
     one.as_object_mut().unwrap().remove("messages");
+    assert_eq!(one.as_object_mut().unwrap().remove("cost_breakdown"), Some(Value::Null), "its model has no price");
     let attributes = one.as_object_mut().unwrap().remove("attributes").unwrap();
     assert_eq!(names(&attributes), ["gen_ai.response.id"]);
     assert_eq!(one, spans["data"][0]);
@@ -324,7 +325,7 @@ fn the_api_shows_the_documented_shapes() {
     assert_eq!(&findings["data"][0], span);
     let trace_id = trace["trace_id"].as_str().unwrap();
     let mut one = gateway.json(&format!("/api/v1/traces/{trace_id}"));
-    for more in ["messages", "attributes"] {
+    for more in ["messages", "attributes", "cost_breakdown"] {
         assert!(one["spans"][0].as_object_mut().unwrap().remove(more).is_some());
     }
     assert_eq!(&one, trace);
@@ -385,7 +386,7 @@ fn the_memory_profile_answers_alike_and_forgets() {
     let mut gateway = setup.start();
     let answer = call(gateway.addr, chat_call("hello").bytes());
     let span = gateway.span_of(&answer);
-    let one = [SPAN_FIELDS.as_slice(), &["attributes", "messages"]].concat();
+    let one = [SPAN_FIELDS.as_slice(), &["attributes", "cost_breakdown", "messages"]].concat();
     assert_eq!(names(&span), sorted(&one));
     assert_eq!((&span["prompt"], &span["security_score"]), (&json!("hello"), &json!(0)));
     let storage = gateway.json("/health")["storage"].clone();

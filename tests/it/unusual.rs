@@ -186,7 +186,7 @@ on_both_drivers! {
         let asked = json!({ "contents": [{ "parts": [{ "text": "hi" }] }] });
         for (path, content_type, body) in [
             ("/v1beta/models/g:generateContent", "application/json", said.to_string()),
-            ("/v1beta/models/g:streamGenerateContent?alt=sse", "text/event-stream", events(&[said.clone()])),
+            ("/v1beta/models/g:streamGenerateContent?alt=sse", "text/event-stream", events(std::slice::from_ref(&said))),
         ] {
             let span = span(driver, path, &asked, answer_with(content_type, "", &body));
             assert_eq!((&span["finish_reason"], &span["response"]), (&json!("PROHIBITED_CONTENT"), &json!("not this")), "{path}");

@@ -48,7 +48,7 @@ struct Granted {
 
 /// What came of asking to tell.
 enum Claimed {
-    Granted(Granted),
+    Granted(Box<Granted>),
     /// Nothing is to be sent any more.
     Settled(Told),
 }
@@ -92,7 +92,7 @@ impl Teller {
         let (mut claimed, mut told, mut later) = (Vec::new(), Told::Not, None);
         for seen in of_one_call {
             match self.claim(seen).await {
-                Ok(Claimed::Granted(granted)) => claimed.push(granted),
+                Ok(Claimed::Granted(granted)) => claimed.push(*granted),
                 Ok(Claimed::Settled(outcome)) => told = outcome,
                 // What is this process's to send is sent first.
                 Err(failure) => later = Some(failure),
@@ -120,7 +120,7 @@ impl Teller {
             Ok(Claim::Granted(open)) => {
                 let id = open.unwrap_or_else(Uuid::new_v4);
                 notice.alert = Some(id);
-                Ok(Claimed::Granted(Granted { sighting, notice, id }))
+                Ok(Claimed::Granted(Box::new(Granted { sighting, notice, id })))
             }
             Ok(Claim::Counted(count)) => {
                 self.channel.tally.suppressed.add(count);

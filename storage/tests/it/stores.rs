@@ -22,12 +22,15 @@ const START: Duration = Duration::from_secs(60);
 /// Runs a program until the test's process ends, however it does: its end closes the pipe that `cat` reads.
 const UNTIL_WE_END: &str = "\"$@\" & pid=$!; cat > /dev/null; kill -9 $pid; rm -rf \"$WEIR_TEST_FOLDER\"";
 
+/// Starts a store in a folder, on a port.
+type Start = Box<dyn Fn(&Path, u16) -> Child + Send + Sync>;
+
 /// A store that runs.
 pub(crate) struct Running {
     pub(crate) port: u16,
     folder: PathBuf,
     child: Mutex<Option<Child>>,
-    start: Box<dyn Fn(&Path, u16) -> Child + Send + Sync>,
+    start: Start,
 }
 
 impl Running {
