@@ -20,7 +20,8 @@ impl Gateway {
         let request = format!("GET /api/v1/traces/{trace_id} HTTP/1.1\r\nHost: weir\r\n{fields}\r\n");
         eventually(&format!("trace {trace_id} can be read"), || {
             let answer = call(self.addr, &request);
-            assert!(matches!(answer.status, 200 | 404), "{}", answer.text());
+            // A long trace may take longer than an answer may, on a machine that is busy.
+            assert!(matches!(answer.status, 200 | 404 | 503), "{}", answer.text());
             (answer.status == 200).then(|| answer.json())
         })
     }
