@@ -182,6 +182,47 @@ STATUS = {"BAD_REQUEST": 400, "UNAUTHORIZED": 401, "FORBIDDEN": 403, "NOT_FOUND"
           "SERVICE_UNAVAILABLE": 503, "MISDIRECTED_REQUEST": 421}
 
 
+# What each code means; a code without a line here, and a line without a code, ends this script.
+MEANINGS = {
+    "immutable": "The flag or setting cannot be changed while the gateway runs; change the file and restart.",
+    "invalid_request": "The request cannot be read, or a value is out of its range; the message names the field, the value and what is accepted. 408: it did not arrive in time.",
+    "streaming_disabled": "The operator has switched streams off (`enable_streaming`); ask without `stream`.",
+    "authentication_error": "No credential, or one that is unknown or was revoked; send a key or a tenant token of this gateway.",
+    "content_not_redacted": "What was to be redacted could not be, so it was not sent; the message says why.",
+    "ip_blocked": "The address is blocked after too many wrong credentials; wait as long as the message says.",
+    "key_limited": "The key is limited (models, upstreams, budgets) and may not do this; use another key of the tenant.",
+    "model_not_allowed": "The tenant's or key's access list does not hold this model.",
+    "operation_not_allowed": "The access list does not hold this operation; an administrator names it in `allowed_operations`.",
+    "output_safety_blocked": "The answer held what `output_safety` stops; it is in the record.",
+    "permission_denied": "The role does not reach, or the credential belongs to another tenant. 426: sockets are refused here; ask by HTTP.",
+    "security_enforcement_blocked": "The request was taken for an attack (`enforcement.mode: block`); the message names the findings.",
+    "upstream_not_allowed": "The access list does not hold this upstream.",
+    "not_found": "There is no such record, tenant, key or path, or it belongs to another tenant.",
+    "upstream_not_found": "No upstream has this name; the message lists the names there are.",
+    "method_not_allowed": "The path takes another method; `Allow` lists them.",
+    "conflict": "It exists already, or was changed by somebody else since you read it; read it again.",
+    "request_too_large": "The body is larger than `max_request_size_bytes`; send less, or raise the setting.",
+    "unsupported_media_type": "The body's type or coding cannot be read where it has to be.",
+    "api_saturated": "Too many questions to the API at once; ask again after `Retry-After`.",
+    "rate_limit_exceeded": "The tenant or key sends more than its limit allows; wait for `Retry-After` seconds.",
+    "cost_cap_exceeded": "A budget or token cap does not allow the call (status by `cost_caps.status`, 429 by default); the message names the cap, what is spent and when it resets.",
+    "internal_error": "A fault in Weir; the log has the reason under the trace id. Please report it.",
+    "upstream_connect_error": "The provider could not be reached; the message says at which address and why.",
+    "upstream_protocol_error": "The provider's answer is no valid HTTP, or it ended the connection before it.",
+    "bodies_saturated": "Bodies that are held at the moment fill `server.max_body_memory_bytes`; send it again.",
+    "golden_set_unavailable": "The golden set cannot be read or judged; the message says why.",
+    "ml_pipeline_saturated": "Too many texts wait for analysis and `enforcement` does not let them pass unread; send it again.",
+    "provider_key_unavailable": "The key lent for this provider cannot be unsealed or read; an administrator sets it again.",
+    "redaction_saturated": "Too much waits for redaction; send it again.",
+    "service_starting": "The gateway is starting; ask again in a second.",
+    "shutting_down": "The gateway is stopping; ask the next one.",
+    "storage_timeout": "The question took longer than two seconds; ask for less (a shorter time, a filter).",
+    "storage_unavailable": "The record cannot be read or written at the moment; `/health` says why.",
+    "too_many_connections": "The gateway has as many connections as it may (`max_connections`).",
+    "upstream_timeout": "The provider did not answer within `timeout_ms`.",
+}
+
+
 def errors():
     """Codes that the sources give with a status: `Refusal::new(403, "code", ...)` and `Self::new(StatusCode::FORBIDDEN, "code", ...)`."""
     found = set()
@@ -195,10 +236,16 @@ def errors():
         for code in re.findall(r'refusal\(\s*"([a-z_]+)"', text):
             status = re.search(r"fn refusal\(.*?Refusal::new\((\d{3})", text, re.S)
             found.add((int(status.group(1)), code)) if status else None
+        # A code whose status a setting names: by its default.
+        for code in re.findall(r'Refusal::new\(status, "([a-z_]+)"', text):
+            found.add((429, code))
+    unknown = sorted({code for _, code in found} - MEANINGS.keys())
+    if unknown or MEANINGS.keys() - {code for _, code in found}:
+        sys.exit(f"MEANINGS in {__file__} and the codes of the sources differ: {unknown}, {sorted(MEANINGS.keys() - {code for _, code in found})}")
     lines = ["# Errors\n", MADE.strip(), "",
              "An error of Weir's own is JSON in the form of the dialect that the client speaks; `code` is one of these, and the message says what was",
-             "wrong, what is accepted and what to do. Errors of the provider pass unchanged.", "", "| Status | Code |", "|---|---|"]
-    lines += [f"| {status} | `{code}` |" for status, code in sorted(found)]
+             "wrong, what is accepted and what to do. Errors of the provider pass unchanged.", "", "| Status | Code | What it means, and what to do |", "|---|---|---|"]
+    lines += [f"| {status} | `{code}` | {MEANINGS[code]} |" for status, code in sorted(found)]
     return "\n".join(lines) + "\n"
 
 

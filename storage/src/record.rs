@@ -119,6 +119,9 @@ pub const TEXTS_REMOVED: (&str, &str) = ("texts_removed", "retention");
 /// The value of that tag on a span whose texts were never stored, because the store had fallen behind.
 pub const TEXTS_LEFT_OUT: &str = "queue_full";
 
+/// The tag of a span of which the store cannot read all any more, and its value: the bytes of its record, or of a text it names, are damaged.
+pub const RECORD_DAMAGED: (&str, &str) = ("record_damaged", "true");
+
 impl SpanRecord {
     /// Takes out whatever somebody said, or a tool: what is left tells who called what and when, what it cost, and what kind of
     /// thing was found.

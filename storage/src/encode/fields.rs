@@ -11,7 +11,7 @@ use super::bytes::{Packer, Unpacker};
 use super::layout::{self, Laid, Layout};
 use super::{Columns, Damaged};
 use crate::prompt_cache::PromptCache;
-use crate::record::{AgentAction, Attributes, SpanEvent, SpanRecord};
+use crate::record::{AgentAction, Attributes, RECORD_DAMAGED, SpanEvent, SpanRecord};
 
 const STREAMING: u8 = 1;
 const TOKENS_ESTIMATED: u8 = 2;
@@ -271,6 +271,52 @@ pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<(SpanR
     let layout =
         if flags & LAYOUT == 0 { Layout::default() } else { layout::unpack(from, &mut span.security_findings)? };
     Ok((span, layout))
+}
+
+/// What is known of a call whose body cannot be read: its columns. It says so.
+pub(super) fn unreadable(columns: Columns) -> SpanRecord {
+    SpanRecord {
+        streaming: false,
+        tokens_estimated: false,
+        end_time: columns.start_time,
+        parent_span_id: None,
+        prompt_tokens: None,
+        completion_tokens: None,
+        total_tokens: None,
+        cached_tokens: None,
+        reasoning_tokens: None,
+        time_to_first_token_ms: None,
+        duration_ms: 0.0,
+        overhead_us: None,
+        status_code: None,
+        estimated_cost_usd: None,
+        prompt: None,
+        response: None,
+        agent_id: None,
+        error_type: None,
+        error_message: None,
+        finish_reason: None,
+        enforcement: Cow::Borrowed("none"),
+        detectors: Vec::new(),
+        tags: std::iter::once((RECORD_DAMAGED.0.into(), RECORD_DAMAGED.1.to_owned())).collect(),
+        security_findings: Vec::new(),
+        events: Vec::new(),
+        agent_actions: Vec::new(),
+        model: columns.model,
+        attributes: Attributes::default(),
+        prompt_cache: None,
+        parts: Vec::new(),
+        frame: None,
+        trace_id: columns.trace_id,
+        span_id: columns.span_id,
+        tenant_id: columns.tenant_id,
+        operation_name: columns.operation.into(),
+        start_time: columns.start_time,
+        provider: columns.provider.into(),
+        security_score: columns.score,
+        session_id: columns.session,
+        client: columns.client,
+    }
 }
 
 /// The detectors of this number.

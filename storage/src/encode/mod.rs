@@ -229,6 +229,11 @@ pub(crate) fn decode(columns: Columns, body: &[u8]) -> Result<(SpanRecord, Layou
     open(body, |unpacker| fields::unpack(unpacker, columns))
 }
 
+/// The record of a body that cannot be read: what its columns say, and that the rest is damaged.
+pub(crate) fn unreadable(columns: Columns) -> SpanRecord {
+    fields::unreadable(columns)
+}
+
 /// Reads a shared text.
 pub(crate) fn decode_stored(body: &[u8]) -> Result<Stored, Damaged> {
     match body.split_first() {

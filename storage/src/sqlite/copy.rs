@@ -13,6 +13,7 @@ use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
 use super::{Home, migrate, open};
+use crate::encode::{self, Columns};
 use crate::error::OpenError;
 
 /// Pages that are copied from one look at how far it is to the next: 8 MiB.
@@ -95,7 +96,7 @@ pub struct Examined {
     pub faults: Vec<String>,
 }
 
-/// Looks at every page, row, index and reference of a database file, which stays as it is. `told` hears now and then that it goes on.
+/// Looks at every page, row, index and reference of a database file, and reads what its records hold; the file stays as it is. `told` hears now and then that it goes on.
 ///
 /// # Errors
 /// See [`OpenError`]: it cannot be read at all, or this build does not know it.
@@ -163,5 +164,36 @@ fn faults(conn: &Connection) -> rusqlite::Result<Vec<String>> {
         let (table, parent): (String, String) = (row.get(0)?, row.get(2)?);
         faults.push(format!("a row of {table} refers to none of {parent}"));
     }
+    bodies(conn, &mut faults)?;
     Ok(faults)
+}
+
+/// Reads what the rows hold: a page may be whole and say nothing.
+fn bodies(conn: &Connection, faults: &mut Vec<String>) -> rusqlite::Result<()> {
+    let span = |body: &[u8]| encode::decode(Columns::unknown(), body).is_ok();
+    let text = |body: &[u8]| encode::decode_stored(body).is_ok() || encode::decode_stretch(body).is_ok();
+    let action = |body: &[u8]| encode::decode_action(body).is_ok();
+    let kinds: [(&str, &str, &dyn Fn(&[u8]) -> bool); 3] =
+        [("spans", "span", &span), ("text_bodies", "shared text", &text), ("actions", "reported action", &action)];
+    for (table, what, is_whole) in kinds {
+        // A file of a schema before has not all of them.
+        if !conn.table_exists(None::<&str>, table)? {
+            continue;
+        }
+        let mut statement = conn.prepare(&format!("SELECT id, body FROM {table}"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let is_whole = row.get_ref(1)?.as_blob_or_null()?.is_none_or(is_whole);
+            if !is_whole {
+                if faults.len() >= FAULTS_MAX as usize {
+                    return Ok(());
+                }
+                faults.push(format!(
+                    "the {what} in row {} of {table} cannot be read: its bytes are damaged",
+                    row.get::<_, i64>(0)?
+                ));
+            }
+        }
+    }
+    Ok(())
 }

@@ -21,7 +21,7 @@ use crate::error::WriteError;
 pub(crate) use crate::query::ANSWER_BYTES_MAX;
 use crate::query::{Facets, Page, Paged, Place, SpanFilter, TraceFilter};
 use crate::queue::weigh;
-use crate::record::{SpanRecord, TraceRecord};
+use crate::record::{RECORD_DAMAGED, SpanRecord, TraceRecord};
 use crate::reports::SpanPlace;
 
 /// Bytes of one record that is read for a report, of which one is built at a time.
@@ -128,23 +128,42 @@ impl<'a> Reading<'a> {
         let id: i64 = row.get(0)?;
         let damaged = || Stop::Refused(ReadError::Damaged { row: id });
         let span_id = SpanId::from_bytes(row.get(2)?);
-        let columns = Columns {
-            trace_id: lone::trace_of(row.get_ref(1)?, span_id)?,
-            span_id,
-            tenant_id: self.tenant,
-            start_time: Timestamp::from_micros(row.get(3)?),
-            provider: row.get::<_, Option<String>>(4)?.ok_or_else(damaged)?,
-            model: row.get(5)?,
-            operation: row.get::<_, Option<String>>(6)?.ok_or_else(damaged)?,
-            score: row.get(7)?,
-            session: row.get(9)?,
-            client: row.get(10)?,
+        let columns = || -> Result<Columns, Stop> {
+            Ok(Columns {
+                trace_id: lone::trace_of(row.get_ref(1)?, span_id)?,
+                span_id,
+                tenant_id: self.tenant,
+                start_time: Timestamp::from_micros(row.get(3)?),
+                provider: row.get::<_, Option<String>>(4)?.ok_or_else(damaged)?,
+                model: row.get(5)?,
+                operation: row.get::<_, Option<String>>(6)?.ok_or_else(damaged)?,
+                score: row.get(7)?,
+                session: row.get(9)?,
+                client: row.get(10)?,
+            })
         };
         let body = row.get_ref(8)?.as_blob().map_err(|_| damaged())?;
-        let (mut span, layout) = encode::decode(columns, body).map_err(|_| damaged())?;
+        // One record that cannot be read must not take the others of its list with it.
+        let Ok((mut span, layout)) = encode::decode(columns()?, body) else {
+            tracing::error!(
+                row = id,
+                "a record is damaged and shown without what cannot be read; `weir db check` names all of them"
+            );
+            return Ok((id, encode::unreadable(columns()?)));
+        };
         self.charge(weigh(&span))?;
         if self.texts {
-            texts::fill(self.conn, id, layout, &mut span, &mut |bytes| self.charge(bytes))?;
+            match texts::fill(self.conn, id, layout, &mut span, &mut |bytes| self.charge(bytes)) {
+                Err(Stop::Refused(ReadError::Damaged { row })) => {
+                    tracing::error!(
+                        row,
+                        "texts of a record are damaged and left out; `weir db check` names all of them"
+                    );
+                    span.remove_texts();
+                    span.tags.insert(RECORD_DAMAGED.0.into(), RECORD_DAMAGED.1.to_owned());
+                }
+                filled => filled?,
+            }
         } else {
             // Rows of a version before have them in the body.
             (span.prompt, span.response) = (None, None);

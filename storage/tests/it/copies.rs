@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rusqlite::Connection;
 use tempfile::TempDir;
 use weir_config::vocab::TenantId;
+use weir_storage::query::SpanFilter;
 use weir_storage::{Backend, OpenError, SpanLog as _, Store, check, copy};
 
 use crate::support::{PATIENCE, open, options, put, span, total};
@@ -145,4 +146,24 @@ fn an_examination_finds_a_page_that_was_altered_and_a_row_that_an_index_lacks() 
     }
     drop(conn);
     assert_ne!(check(&path, &mut |_| {}).unwrap().faults, Vec::<String>::new());
+}
+
+#[test]
+fn a_record_whose_bytes_are_damaged_is_named_and_takes_no_other_with_it() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("weir.db");
+    let store = open(&path);
+    put(&store, (0..3).map(|at| span(at * 1_000)));
+    assert!(store.close(PATIENCE));
+    let conn = Connection::open(&path).unwrap();
+    conn.execute("UPDATE spans SET body = substr(body, 1, 3) WHERE id = (SELECT min(id) FROM spans)", []).unwrap();
+    drop(conn);
+    let faults = check(&path, &mut |_| {}).unwrap().faults;
+    assert!(faults.len() == 1 && faults[0].contains("of spans cannot be read"), "{faults:?}");
+    let store = open(&path);
+    let page = weir_storage::query::Page { limit: 10, ..Default::default() };
+    let listed = store.list_spans(span(0).tenant_id, &SpanFilter::default(), page).unwrap();
+    let damaged: Vec<bool> = listed.data.iter().map(|span| span.tags.contains_key("record_damaged")).collect();
+    assert_eq!((listed.total, damaged), (3, vec![false, false, true]));
+    assert_eq!(listed.data[2].start_time.micros(), 0, "its columns are whole");
 }

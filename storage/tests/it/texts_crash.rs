@@ -129,6 +129,7 @@ fn read_all(store: &Store) -> usize {
             if spans.is_empty() {
                 break;
             }
+            assert!(spans.iter().all(|span| !span.tags.contains_key("record_damaged")));
             offset += spans.len() as u64;
             read += spans.len();
         }
