@@ -15,7 +15,30 @@ impl Loaded {
     /// stop that no model can ask for.
     pub fn remarks(&self) -> Vec<String> {
         let idle = self.without_others().chain(self.without_redaction());
-        self.overridden().chain(idle).chain(self.without_model()).chain(self.without_models()).collect()
+        let caps = self.without_caps().into_iter().chain(self.never_soft());
+        self.overridden().chain(idle).chain(caps).chain(self.without_model()).chain(self.without_models()).collect()
+    }
+
+    /// Budgets and token caps that nothing applies.
+    fn without_caps(&self) -> Option<String> {
+        let caps = &self.settings.cost_caps;
+        let has_any = caps.default_budgets.iter().chain(&caps.tenant_budgets).any(Option::is_some)
+            || caps.default_tokens.is_some()
+            || !caps.agents.is_empty();
+        (has_any && !caps.enabled).then(|| {
+            "the caps of `cost_caps` have no effect while `cost_caps.enabled` is false; set that to true, too"
+                .to_owned()
+        })
+    }
+
+    /// Soft limits that a call is refused before.
+    fn never_soft(&self) -> Option<String> {
+        let caps = &self.settings.cost_caps;
+        let of_agents = caps.agents.values().filter_map(|agent| agent.budgets.as_ref()).flatten();
+        let mut all = caps.default_budgets.iter().chain(&caps.tenant_budgets).chain(of_agents).flatten();
+        all.any(|budget| budget.soft_nano_usd.is_some_and(|soft| soft > budget.hard_nano_usd)).then(|| {
+            "a `soft_limit_usd` of `cost_caps` is above the `hard_limit_usd` beside it, so it is never reached; set it to less".to_owned()
+        })
     }
 
     /// Shadows of nothing.

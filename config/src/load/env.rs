@@ -111,8 +111,8 @@ fn warn_about_log_filter(env: &BTreeMap<String, String>, layers: &mut Layers) {
     }
 }
 
-/// Warns about `SERVICE_*` variables that look like a known one with a typing mistake. Others are left alone: an
-/// orchestrator may inject variables of that prefix on its own.
+/// Warns about `SERVICE_*` variables that look like a known one with a typing mistake, and about those that are named like a setting which
+/// has none. Others are left alone: an orchestrator may inject variables of that prefix on its own.
 fn warn_about_near_misses(env: &BTreeMap<String, String>, layers: &mut Layers) {
     let known = || {
         let files = [CONFIG, RUNTIME_CONFIG].into_iter();
@@ -122,7 +122,15 @@ fn warn_about_near_misses(env: &BTreeMap<String, String>, layers: &mut Layers) {
         if known().any(|known| known == name) {
             continue;
         }
-        if let Some(near) = nearest(name, known()) {
+        let path = |setting: &Setting| {
+            setting.path.replace('.', "_").eq_ignore_ascii_case(name.trim_start_matches("SERVICE_"))
+        };
+        if let Some(setting) = catalogue::settings().find(|setting| path(setting)) {
+            let path = setting.path;
+            layers
+                .warnings
+                .push(format!("{name}: no variable sets `{path}`, so this one does nothing; set it in the file"));
+        } else if let Some(near) = nearest(name, known()) {
             layers.warnings.push(format!("{name}: unknown variable; did you mean `{near}`?"));
         }
     }

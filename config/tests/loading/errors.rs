@@ -397,10 +397,17 @@ fn mistyped_variables_are_pointed_out_and_foreign_ones_left_alone() {
     let bench = Bench::new().env(&[
         ("SERVICE_LISTN_ADDR", ":1"),
         ("SERVICE_PORT", "tcp://10.0.0.1:80"),
+        ("SERVICE_TIMEOUT_MS", "5000"),
         ("SERVICE_SERVICE_HOST", "10.0.0.1"),
         ("LISTEN_ADDR", ":1"),
     ]);
-    assert_eq!(bench.warnings(), ["SERVICE_LISTN_ADDR: unknown variable; did you mean `SERVICE_LISTEN_ADDR`?"]);
+    assert_eq!(
+        bench.warnings(),
+        [
+            "SERVICE_LISTN_ADDR: unknown variable; did you mean `SERVICE_LISTEN_ADDR`?",
+            "SERVICE_TIMEOUT_MS: no variable sets `timeout_ms`, so this one does nothing; set it in the file",
+        ]
+    );
 }
 
 #[test]

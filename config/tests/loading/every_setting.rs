@@ -841,6 +841,18 @@ fn a_shadow_of_nothing_is_named() {
             "`llm_advisory_shadow_mode` has no effect while `llm_advisory_injection_enabled` is false",
         ),
         ("llm_advisory_shadow_mode: true", ""),
+        (
+            "cost_caps: {default_budget_caps: [{window: daily, hard_limit_usd: 5}]}",
+            "the caps of `cost_caps` have no effect while `cost_caps.enabled` is false",
+        ),
+        (
+            "cost_caps: {enabled: true, default_budget_caps: [{window: daily, hard_limit_usd: 5, soft_limit_usd: 5}]}",
+            "",
+        ),
+        (
+            "cost_caps: {enabled: true, agents: [{agent_id: a, budget_caps: [{window: daily, hard_limit_usd: 5, soft_limit_usd: 9}]}]}",
+            "a `soft_limit_usd` of `cost_caps` is above the `hard_limit_usd` beside it",
+        ),
     ] {
         let remarks = Bench::with_file(format!("{settings}\n")).loaded().remarks();
         assert_eq!(remarks.len(), usize::from(!said.is_empty()), "{remarks:?}");

@@ -210,7 +210,15 @@ impl From<ReadError> for ErrorAnswer {
             ReadError::TooLarge { .. } | ReadError::RecordTooLarge { .. } => Self::invalid(error.to_string()),
             ReadError::Busy { .. } => Self::saturated(error.to_string()),
             ReadError::TimedOut { .. } => Self::storage_timeout(error.to_string()),
-            ReadError::Damaged { .. } | ReadError::NotWritable { .. } | ReadError::Unavailable { .. } => {
+            ReadError::Damaged { .. } => {
+                tracing::error!(%error, "a stored record is damaged");
+                Self::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "internal_error",
+                    "a record that this answer needs is damaged; `weir db check` names it, and a backup from before has it whole",
+                )
+            }
+            ReadError::NotWritable { .. } | ReadError::Unavailable { .. } => {
                 let reason = error.to_string();
                 tracing::error!(reason, "the store could not be read");
                 Self::storage_unavailable()

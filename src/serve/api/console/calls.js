@@ -71,7 +71,7 @@ export function Live({ params }) {
       <button onClick=${() => setPaused(!paused)}>${paused ? "Follow" : "Pause"}</button>
     </div>
     <${Filters} page="live" params=${params} fields=${FIELDS} />
-    <${Status} state=${state} empty=${state.data && rows.length === 0 && "No calls yet. Point a client at the gateway, and each call appears here as it ends."} />
+    <${Status} state=${state} empty=${state.data && rows.length === 0 && "No calls of this tenant yet. Point a client at the gateway, and each call appears here as it ends. The key of a call names its tenant: choose that tenant at the top."} />
     ${rows.length > 0 &&
     html`<${Table}
       caption="The newest calls"
