@@ -50,6 +50,10 @@ fn other_settings_and_rules_are_tried_on_what_was_recorded() {
     let named = ask(&gateway, "What is project bluebird about?", "curious");
     ask(&gateway, "Which river is the longest?", "quiet");
     ask(&gateway, "A bluebird sings.", "quiet");
+    // What an application reports is no part of a call, so nothing of it is found again.
+    let action = json!({ "action_type": "command_execution", "name": "rm -rf /" }).to_string();
+    let reported = Call::post(&format!("/api/v1/traces/{}/actions", named.trace_id()), action);
+    assert_eq!(call(gateway.addr, reported.bytes()).status, 201);
     let before = gateway.json("/api/v1/spans?limit=50");
 
     // Under the same settings nothing is different.

@@ -38,6 +38,10 @@ const PIECE_BYTES: usize = 4 << 20;
 /// Looks again, says what would change, and gives the exit code.
 pub(super) fn run(from: &Options, options: &ReplayOptions, extensions: Extensions) -> Result<ExitCode, StartError> {
     let loaded = weir_config::load(&sources(from))?;
+    // Flags that were changed at run time beat the file here, too.
+    for warning in loaded.warnings.iter().chain(&loaded.remarks()) {
+        complain(&format!("warning: {warning}"));
+    }
     let analyser = own_rules::analyser(&loaded.settings, extensions.detectors)?.0.without_memory();
     let not_asked = unasked::all(&loaded.settings)?;
     let done = traces::open(from, &options.of)?.and_then(|record| {

@@ -235,7 +235,12 @@ fn is_replayed(finding: &Finding) -> bool {
 }
 
 fn is_compared(finding: &Finding) -> bool {
-    is_replayed(finding) && !ABOUT_ANALYSIS.contains(&&*finding.finding_type)
+    is_replayed(finding) && !is_reported(finding) && !ABOUT_ANALYSIS.contains(&&*finding.finding_type)
+}
+
+/// Whether it is about an action that an application reported: that is no part of the call, and is not looked at again.
+fn is_reported(finding: &Finding) -> bool {
+    finding.location.starts_with("action.")
 }
 
 fn seen(span: &SpanRecord, now: &[Finding], kept: &Kept) -> BTreeMap<String, Seen> {
