@@ -6,12 +6,14 @@
 //!
 //! Invariant: loopback only (the command line checks), and one thread per core shares nothing with another.
 
+mod options;
 mod precomputed;
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+pub use self::options::ProviderSettings;
 use self::precomputed::{FAST_BYTES_MAX, Precomputed, Recognised};
 use crate::error::SetupError;
 use crate::runtime::{self, Listener, Socket};
@@ -20,33 +22,6 @@ use weir_fake_provider::provider::{self, Script};
 
 /// First size of a connection's buffer, and the step by which it grows.
 const BUF_BYTES: usize = 32 * 1024;
-
-/// Settings of the provider.
-#[derive(Debug, Clone)]
-pub struct ProviderSettings {
-    /// Loopback address; port 0 picks one.
-    pub listen: SocketAddr,
-    /// Threads.
-    pub cores: usize,
-    /// Length of the precomputed whole answers.
-    pub answer_bytes: usize,
-    /// Content frames of the precomputed streams.
-    pub frames: usize,
-    /// Milliseconds between those frames.
-    pub frame_ms: u64,
-    /// Milliseconds before each answer, as if a model were thinking.
-    pub delay_ms: u64,
-    /// How often, and for how long, the server does nothing at all.
-    pub stall: Option<(Duration, Duration)>,
-    /// Say in each head which bytes the body has.
-    pub digest: bool,
-    /// Compute every answer from its request.
-    pub full: bool,
-    /// Answer ordinary requests with this status as soon as their head has come, and read their bodies after that.
-    pub early: Option<u16>,
-    /// When to stop; `None` for never.
-    pub run_for: Option<Duration>,
-}
 
 /// Serves until the time is over, or forever. `ready` is told the address once it listens.
 ///

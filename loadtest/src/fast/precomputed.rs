@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ProviderSettings;
+use super::options::ProviderSettings;
 use weir_fake_provider::http::Request;
 use weir_fake_provider::provider::{self, Script};
 
