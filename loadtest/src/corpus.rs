@@ -41,7 +41,7 @@ struct Kind {
 enum Content {
     Prepared(Vec<Prepared>),
     Recorded(Vec<(Prepared, Shape)>),
-    Sessions(Sessions),
+    Sessions(Box<Sessions>),
 }
 
 impl Corpus {
@@ -97,7 +97,7 @@ impl Kind {
         };
         let content = match settings.plan {
             Plan::Bodies => Content::Prepared(bodies::prepare_all(settings)),
-            Plan::Session => Content::Sessions(Sessions::new(settings)),
+            Plan::Session => Content::Sessions(Box::new(Sessions::new(settings))),
             Plan::Recorded => {
                 let prepare = |call: &super::settings::RecordedCall| {
                     let mut bytes = head_to(settings, &call.path, call.dialect, call.body.len()).into_bytes();

@@ -67,12 +67,15 @@ pub(super) fn perform(mut plan: TestPlan, quiet: bool) -> Result<Results, SetupE
     Ok(results)
 }
 
+/// What is sent to one target, shared with the measurement under way.
+type Shared = Rc<RefCell<Corpus>>;
+
 /// A run of a plan.
 struct Runner<'a> {
     plan: &'a TestPlan,
     progress: &'a Rc<Progress>,
     /// What is sent, by workload and target: it goes on from round to round, so that no text is sent twice.
-    corpora: RefCell<HashMap<(usize, usize), Rc<RefCell<Corpus>>>>,
+    corpora: RefCell<HashMap<(usize, usize), Shared>>,
 }
 
 /// A measurement, and the settings it was made with.

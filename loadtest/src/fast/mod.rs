@@ -11,7 +11,7 @@ mod precomputed;
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub use self::options::ProviderSettings;
 use self::precomputed::{FAST_BYTES_MAX, Precomputed, Recognised};

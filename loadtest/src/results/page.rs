@@ -97,6 +97,9 @@ fn colour(targets: &[String], name: &str) -> usize {
     if at < COLOURS { at } else { 1 + (at - 1) % (COLOURS - 1) }
 }
 
+/// Which of a round's distributions.
+type Times = fn(&Round) -> &Buckets;
+
 fn section(results: &Results, workload: &str, targets: &[String]) -> String {
     let cells: Vec<&Cell> = results.cells.iter().filter(|cell| cell.workload == workload).collect();
     let load = cells.first().map_or("", |cell| cell.load.as_str());
@@ -112,7 +115,7 @@ fn section(results: &Results, workload: &str, targets: &[String]) -> String {
         let class = if line.contains(" failed: ") { " class=\"bad\"" } else { "" };
         out.push_str(&format!("<p{class}>{}</p>\n", escaped(&line)));
     }
-    let curves: [(&str, fn(&Round) -> &Buckets); 3] = [
+    let curves: [(&str, Times); 3] = [
         ("Latency", |round| &round.latency),
         ("Time to the first token", |round| &round.first_token),
         ("Gap between frames", |round| &round.frame_gap),
