@@ -71,8 +71,8 @@ def portkey_script(options):
     script = place / "node_modules" / "@portkey-ai" / "gateway" / "build" / "start-server.js"
     if options.install and not script.exists():
         place.mkdir(parents=True, exist_ok=True)
-        run_quietly(["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", place, f"@portkey-ai/gateway{options.portkey_version}"],
-                    "installing Portkey's gateway")
+        package = f"@portkey-ai/gateway{options.portkey_version}"
+        run_quietly(["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", place, package], "installing Portkey's gateway")
     if not script.exists():
         raise bench.SetupError("not installed: run with --install, or put it where --tools says")
     return script
@@ -93,8 +93,10 @@ def started(options, command, port, ready, work, name, environment=None):
 def litellm(options, upstream, work):
     port, config = bench.free_port(), work / "litellm.yaml"
     config.write_text(LITELLM.format(upstream=upstream))
+    # It listens on loopback only, and every key may call it, as with the others.
+    environment = {"NO_PROXY": "*", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
     command = [litellm_binary(options), "--config", config, "--host", "127.0.0.1", "--port", port, "--num_workers", 1]
-    with started(options, command, port, "/health/liveliness", work, "litellm", {"NO_PROXY": "*"}) as target:
+    with started(options, command, port, "/health/liveliness", work, "litellm", environment) as target:
         yield target
 
 
@@ -219,7 +221,7 @@ def main():
                 running[name] = stack.enter_context(start(options, upstream, work))
                 print(f"{name}: {running[name][0]}", file=sys.stderr, flush=True)
             except bench.SetupError as error:
-                left_out[name] = str(error).splitlines()[0]
+                left_out[name] = str(error).splitlines()[0].rpartition(": ")[2]
                 print(f"{name} is left out: {error}", file=sys.stderr, flush=True)
         for plan in options.plan:
             code, files = measure(options, plan, running, upstream)

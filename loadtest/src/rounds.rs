@@ -300,7 +300,8 @@ fn machine() -> Machine {
     let cpu = read("/proc/cpuinfo");
     let named = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     Machine {
-        cores: std::thread::available_parallelism().map_or(0, Into::into),
+        // Of the machine, whichever of them this process may use.
+        cores: cpu.lines().filter(|line| line.starts_with("processor")).count(),
         cpu: named.map_or("unknown CPU", |(_, name)| name.trim()).to_owned(),
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
     }

@@ -11,11 +11,11 @@ const STYLE: &str = "
 --c0:#5b6470;--c1:#0b63ce;--c2:#c2410c;--c3:#15803d;--c4:#8b3fc7;--c5:#b8860b;--c6:#be185d;--c7:#0e7490}
 @media(prefers-color-scheme:dark){:root{--bg:#14171b;--fg:#e6e8eb;--dim:#9aa4b0;--line:#333a42;--card:#1d2127;
 --c0:#9aa4b0;--c1:#6cb0ff;--c2:#ff9f6b;--c3:#6fd08c;--c4:#c99bf0;--c5:#e3c04d;--c6:#f58bb5;--c7:#5cc8dd}}
-*{box-sizing:border-box}body{margin:0 auto;max-width:60rem;padding:1.5rem 1rem 4rem;background:var(--bg);color:var(--fg);
+*{box-sizing:border-box}body{margin:0 auto;max-width:72rem;padding:1.5rem 1rem 4rem;background:var(--bg);color:var(--fg);
 font:16px/1.5 system-ui,sans-serif}h1{font-size:1.6rem;margin:0}h2{font-size:1.25rem;margin:2.5rem 0 .25rem;border-top:1px solid var(--line);
 padding-top:1rem}h3{font-size:1rem;margin:1.25rem 0 .25rem}p{margin:.4rem 0}.dim{color:var(--dim)}
 .wide{overflow-x:auto}table{border-collapse:collapse;margin:.5rem 0;font-size:.875rem;font-variant-numeric:tabular-nums}
-th,td{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
+small{color:var(--dim);font-size:.75rem}th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 th:first-child,td:first-child{text-align:left;font-weight:600}th{color:var(--dim);font-weight:500}
 svg{width:100%;height:auto;background:var(--card);border-radius:6px}svg text{font:12px system-ui,sans-serif;fill:var(--dim)}
 svg .end{text-anchor:end}svg .middle{text-anchor:middle}svg .grid{stroke:var(--line)}
@@ -107,7 +107,7 @@ fn section(results: &Results, workload: &str, targets: &[String]) -> String {
         format!("<h2>{}</h2>\n<p class=\"dim\">{}</p>\n<div class=\"wide\"><table>", escaped(workload), escaped(load));
     for (at, row) in table(results, workload).iter().enumerate() {
         let tag = if at == 0 { "th" } else { "td" };
-        let cells: String = row.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect();
+        let cells: String = row.iter().map(|cell| format!("<{tag}>{}</{tag}>", shown(cell))).collect();
         out.push_str(&format!("<tr>{cells}</tr>\n"));
     }
     out.push_str("</table></div>\n");
@@ -133,6 +133,14 @@ fn section(results: &Results, workload: &str, targets: &[String]) -> String {
         }
     }
     out
+}
+
+/// A cell of the table; an interval stands below its figure.
+fn shown(cell: &str) -> String {
+    match cell.strip_suffix(')').and_then(|cell| cell.split_once(" (")) {
+        Some((figure, interval)) => format!("{}<br><small>{}</small>", escaped(figure), escaped(interval)),
+        None => escaped(cell),
+    }
 }
 
 /// A curve over percentiles: each nine is as wide as the one before it.

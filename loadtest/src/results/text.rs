@@ -161,6 +161,9 @@ pub(crate) fn markdown(results: &Results) -> String {
         for line in remarks(results, workload) {
             out.push_str(&format!("- {line}\n"));
         }
+        if !remarks(results, workload).is_empty() {
+            out.push('\n');
+        }
     }
     for curve in &results.ramps {
         out.push_str(&format!("- {} on {}: {}\n", curve.workload, curve.target, knee(curve.knee_per_s)));
