@@ -79,7 +79,9 @@ fn measure(work: cli::Work) -> Result<u8, SetupError> {
         cli::Work::Once(settings, json) => {
             let report = run(*settings)?;
             if let Some(path) = json {
-                write_json("--json", &path, &report)?;
+                let json =
+                    serde_json::to_vec_pretty(&report).map_err(|error| SetupError(format!("report: {error}")))?;
+                write("--json", &path, &json)?;
             }
             print(&table::render(&report))?;
             Ok(u8::from(report.failed > 0 || report.ok == 0))
@@ -87,7 +89,9 @@ fn measure(work: cli::Work) -> Result<u8, SetupError> {
         cli::Work::Rounds(plan, wanted) => {
             let results = rounds::perform(*plan, wanted.quiet)?;
             if let Some(path) = &wanted.json {
-                write_json("--json", path, &results)?;
+                // Pairs of numbers by the thousand: a line each would be for nobody.
+                let json = serde_json::to_vec(&results).map_err(|error| SetupError(format!("report: {error}")))?;
+                write("--json", path, &json)?;
             }
             if let Some(path) = &wanted.html {
                 write("--html", path, results::page(&results).as_bytes())?;
@@ -124,11 +128,6 @@ fn read_results(path: &Path) -> Result<results::Results, SetupError> {
         true => Ok(read),
         false => Err(SetupError(format!("{shown} is `{}`; this program reads `{}`", read.format, results::FORMAT))),
     }
-}
-
-fn write_json(argument: &str, path: &Path, value: &impl serde::Serialize) -> Result<(), SetupError> {
-    let json = serde_json::to_vec_pretty(value).map_err(|error| SetupError(format!("report: {error}")))?;
-    write(argument, path, &json)
 }
 
 fn write(argument: &str, path: &Path, bytes: &[u8]) -> Result<(), SetupError> {

@@ -22,7 +22,8 @@ impl OwnProvider {
         let failed = |what: &str| SetupError(format!("the fake provider cannot be started: {what}"));
         let program = std::env::current_exe().map_err(|error| failed(&error.to_string()))?;
         let mut command = Command::new(program);
-        command.args(["provider", "--listen", "127.0.0.1:0", "--digest"]);
+        let listen = shape.listen.unwrap_or_else(|| ([127, 0, 0, 1], 0).into());
+        command.args(["provider", "--listen", &listen.to_string(), "--digest"]);
         let settings = [
             ("--answer-bytes", shape.answer_bytes),
             ("--frames", shape.frames),

@@ -10,7 +10,7 @@ use super::corpus::Corpus;
 use super::error::SetupError;
 use super::hosts;
 use super::own::OwnProvider;
-use super::plan::{Ramp, Target, TestPlan, Workload};
+use super::plan::{DIRECT, Ramp, Target, TestPlan, Workload};
 use super::process::Subjects;
 use super::progress::Progress;
 use super::report::Measured;
@@ -20,8 +20,6 @@ use super::runtime;
 use super::settings::{Arrivals, Mode, Settings};
 use super::tally::Tally;
 
-/// The name of the fake provider where it is the only target.
-const DIRECT: &str = "direct";
 /// Times that a ramp looks between the last rate that was kept up and the first that was not.
 const HALVINGS: u32 = 2;
 
@@ -30,15 +28,19 @@ pub(super) fn perform(mut plan: TestPlan, quiet: bool) -> Result<Results, SetupE
     let length = plan.length();
     let progress = Rc::new(Progress::new(quiet, length));
     let mut own = None;
-    if plan.targets.is_empty() {
+    if plan.starts_provider() {
         let provider = OwnProvider::start(&plan.provider, length)?;
-        progress.note(&format!(
-            "no target was named: this measures the fake provider at {}, the least that any gateway in front of it can do; add --target NAME=URL",
-            provider.url
-        ));
+        progress.note(&match plan.targets.is_empty() {
+            true => format!(
+                "no target was named: this measures the fake provider at {}, the least that any gateway in front of it can do; \
+                 add --provider 127.0.0.1:9000, --target NAME=URL and a gateway in between",
+                provider.url
+            ),
+            false => format!("the fake provider is at {}", provider.url),
+        });
         let place = hosts::place(DIRECT, &provider.url, &[])?;
         let subjects = Subjects::pids(&[provider.pid()]);
-        plan.targets.push(Target { name: DIRECT.to_owned(), url: provider.url.clone(), place, subjects });
+        plan.targets.insert(0, Target { name: DIRECT.to_owned(), url: provider.url.clone(), place, subjects });
         own = Some(provider);
     }
     let is_there = |name: &str| plan.targets.iter().any(|target| target.name == name);
@@ -96,7 +98,7 @@ impl Runner<'_> {
                     let at_target = (turn + round) % targets.len();
                     let Some(target) = targets.get(at_target) else { continue };
                     self.progress.begin(format!("round {}, {}, {}", round + 1, workload.name, target.name));
-                    let measured = match self.step((at_workload, workload), (at_target, target), None) {
+                    let measured = match self.step((at_workload, workload), (at_target, target), (round as u64, None)) {
                         Ok(step) => round_of(&step, workload),
                         // What could not be reached at first is a mistake; what went away is a result.
                         Err(error) if round == 0 => return Err(error),
@@ -125,14 +127,15 @@ impl Runner<'_> {
         Ok(cells)
     }
 
-    /// One measurement; `rate` in place of the workload's load.
+    /// One measurement: of this turn, whose number shapes random arrivals, with `rate` in place of the workload's load.
     fn step(
         &self,
         (at_workload, workload): (usize, &Workload),
         (at_target, target): (usize, &Target),
-        rate: Option<f64>,
+        (turn, rate): (u64, Option<f64>),
     ) -> Result<Step, SetupError> {
         let mut settings = self.plan.settings(target, workload);
+        settings.seed ^= turn << 32;
         if let Some(rate) = rate {
             (settings.mode, settings.rate_per_s) = (Mode::Open, rate);
         }
@@ -161,7 +164,7 @@ impl Runner<'_> {
                 for (at_target, (target, climb)) in targets.iter().zip(&mut climbs).enumerate() {
                     let Some(rate) = climb.next_rate() else { continue };
                     self.progress.begin(format!("{}, {}, {rate:.0}/s", workload.name, target.name));
-                    let step = self.step((at_workload, workload), (at_target, target), Some(rate))?;
+                    let step = self.step((at_workload, workload), (at_target, target), (climb.tried(), Some(rate)))?;
                     climb.add(point_of(&step, rate, ramp.p99_max));
                 }
             }
@@ -190,6 +193,10 @@ impl Climb {
         let between = f64::from(ramp.steps.saturating_sub(1).max(1));
         let rate = |step: u32| ramp.from * (ramp.to / ramp.from).powf(f64::from(step) / between);
         Self { rates: (0..ramp.steps).map(rate).collect(), points: Vec::new(), halvings_left: HALVINGS }
+    }
+
+    fn tried(&self) -> u64 {
+        self.points.len() as u64
     }
 
     fn knee(&self) -> Option<f64> {

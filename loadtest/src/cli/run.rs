@@ -1,6 +1,7 @@
 //! Arguments of `run`. One target without a name and without any of the options for several is one measurement with a plain report;
 //! everything else is a plan in rounds.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,6 +21,9 @@ pub(crate) struct RunArgs {
     /// fake provider is started and measured.
     #[arg(long = "target", value_name = "[NAME=]URL")]
     targets: Vec<String>,
+    /// Start the fake provider here, for gateways that are to be measured in front of it, and measure it, too, as `direct`.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    provider: Option<SocketAddr>,
     /// What is sent: `quick`, `sizes`, `streams`, `session`, `mix`, a YAML file, or `bodies` for one length.
     #[arg(long)]
     plan: Option<String>,
@@ -150,8 +154,11 @@ impl RunArgs {
     pub(crate) fn work(self) -> Result<Work, SetupError> {
         let is_plain = matches!(self.targets.as_slice(), [only] if !only.contains('=') || only.starts_with("http"));
         let is_one_plan = matches!(self.plan.as_deref(), None | Some(BODIES | SESSION));
-        let for_several =
-            self.rounds.is_some() || self.ramp.is_some() || self.html.is_some() || self.markdown.is_some();
+        let for_several = self.provider.is_some()
+            || self.rounds.is_some()
+            || self.ramp.is_some()
+            || self.html.is_some()
+            || self.markdown.is_some();
         if is_plain && is_one_plan && !for_several && self.processes.is_empty() && self.baseline.is_none() {
             return self.once().map(|(settings, json)| Work::Once(Box::new(settings), json));
         }
@@ -213,6 +220,7 @@ impl RunArgs {
             ramp: ramp.transpose()?,
             close: self.no_keep_alive,
             headers: self.headers.iter().map(|header| split_header(header)).collect::<Result<Vec<_>, _>>()?,
+            provider: self.provider,
             allowed_hosts: self.allowed_hosts,
             targets: self.targets.iter().enumerate().map(named).collect(),
             processes,

@@ -13,6 +13,8 @@ use crate::hosts;
 use crate::process::Subjects;
 use crate::settings::{Arrivals, Mode, Plan, RequestDialect};
 
+/// The name of the fake provider where the run starts it.
+pub(crate) const DIRECT: &str = "direct";
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 const RATE_MAX: f64 = 1_000_000.0;
 const CONNECTIONS_MAX: u32 = 10_000;
@@ -48,7 +50,8 @@ fn whole(name: &str, file: PlanFile, folder: &Path, over: Override) -> Result<Te
     let timeout = length("timeout", over.timeout, file.timeout, 10 * second, millisecond)?;
     let targets = targets(&file, &over)?;
     let baseline = over.baseline.clone().or(file.baseline.clone());
-    if let Some(name) = baseline.as_ref().filter(|name| !targets.iter().any(|target| target.name == **name)) {
+    let is_there = |name: &String| name == DIRECT || targets.iter().any(|target| target.name == *name);
+    if let Some(name) = baseline.as_ref().filter(|name| !is_there(name)) {
         return Err(SetupError(format!("baseline is `{name}`; accepted are the targets' names: {}", names(&targets))));
     }
     if file.workloads.len() > WORKLOADS_MAX {
@@ -70,7 +73,17 @@ fn whole(name: &str, file: PlanFile, folder: &Path, over: Override) -> Result<Te
         }
         workloads.push(workload);
     }
+    let listen = over.provider.or(file.provider.listen);
+    if let Some(listen) = listen {
+        hosts::require_loopback("provider.listen", listen.ip(), None)?;
+        if targets.iter().any(|target| target.name == DIRECT) {
+            return Err(SetupError(format!(
+                "target `{DIRECT}` is the provider that the run starts; give it another name or none"
+            )));
+        }
+    }
     let provider = ProviderShape {
+        listen,
         answer_bytes: within("provider.answer_bytes", file.provider.answer_bytes.unwrap_or(1024), 512, 64 << 20)?,
         frames: within("provider.frames", file.provider.frames.unwrap_or(50), 1, 100_000)?,
         frame_ms: within("provider.frame_ms", file.provider.frame_ms.unwrap_or(10), 0, 60_000)?,

@@ -1,5 +1,6 @@
 //! A plan as it is written: every field may be left out.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
@@ -38,6 +39,7 @@ pub(super) struct LoadFile {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ProviderFile {
+    pub(super) listen: Option<SocketAddr>,
     pub(super) answer_bytes: Option<u32>,
     pub(super) frames: Option<u32>,
     pub(super) frame_ms: Option<u32>,

@@ -12,7 +12,7 @@ mod units;
 use std::path::Path;
 
 use super::error::SetupError;
-pub(super) use check::{duration_within, rate_within, subjects};
+pub(super) use check::{DIRECT, duration_within, rate_within, subjects};
 pub(super) use types::{Override, ProviderShape, Ramp, Target, TestPlan, Workload};
 pub(super) use units::parse_duration;
 

@@ -1,5 +1,6 @@
 //! A plan that can be run.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use crate::settings::{Arrivals, Mode, Plan, RecordedCall, RequestDialect, Settin
 /// What the fake provider does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProviderShape {
+    /// Where the run starts it though targets are named.
+    pub(crate) listen: Option<SocketAddr>,
     pub(crate) answer_bytes: u32,
     pub(crate) frames: u32,
     pub(crate) frame_ms: u32,
@@ -74,7 +77,7 @@ pub(crate) struct Ramp {
 #[derive(Debug, Clone)]
 pub(crate) struct TestPlan {
     pub(crate) name: String,
-    /// None where the fake provider itself is measured.
+    /// None where only the fake provider is measured.
     pub(crate) targets: Vec<Target>,
     pub(crate) workloads: Vec<Workload>,
     pub(crate) rounds: u32,
@@ -109,6 +112,7 @@ pub(crate) struct Override {
     pub(crate) ramp: Option<Ramp>,
     pub(crate) close: bool,
     pub(crate) headers: Vec<(String, String)>,
+    pub(crate) provider: Option<SocketAddr>,
     pub(crate) allowed_hosts: Vec<String>,
     /// Targets in place of the plan's: name and URL.
     pub(crate) targets: Vec<(String, String)>,
@@ -165,12 +169,19 @@ impl TestPlan {
         }
     }
 
+    /// Whether the run starts the fake provider, which is a target then, too.
+    pub(crate) fn starts_provider(&self) -> bool {
+        self.targets.is_empty() || self.provider.listen.is_some()
+    }
+
     /// How long the whole run takes at least.
     pub(crate) fn length(&self) -> Duration {
         let steps = match self.ramp {
             Some(ramp) => ramp.steps,
             None => self.rounds,
         };
-        (self.duration + self.warmup) * steps * (self.workloads.len() * self.targets.len().max(1)) as u32
+        (self.duration + self.warmup)
+            * steps
+            * (self.workloads.len() * (self.targets.len() + usize::from(self.starts_provider()))) as u32
     }
 }

@@ -68,6 +68,8 @@ pub(crate) struct Summary {
     /// What the target adds to the baseline, in microseconds.
     pub(crate) added_p50_us: Option<Interval>,
     pub(crate) added_p99_us: Option<Interval>,
+    /// The same for the first token of streams.
+    pub(crate) added_token_p50_us: Option<Interval>,
     pub(crate) cpu_us_per_request: Option<f64>,
     pub(crate) rss_kib_first: Option<u64>,
     pub(crate) rss_kib_last: Option<u64>,
@@ -133,8 +135,9 @@ impl Results {
             cell.summary = Summary::of(&cell.rounds);
             let base = bases.iter().find(|(workload, _)| *workload == cell.workload);
             if let Some((_, base)) = base.filter(|_| Some(&cell.target) != self.baseline.as_ref()) {
-                cell.summary.added_p50_us = added(&cell.rounds, base, 0.5);
-                cell.summary.added_p99_us = added(&cell.rounds, base, 0.99);
+                cell.summary.added_p50_us = added(&cell.rounds, base, |round| &round.latency, 0.5);
+                cell.summary.added_p99_us = added(&cell.rounds, base, |round| &round.latency, 0.99);
+                cell.summary.added_token_p50_us = added(&cell.rounds, base, |round| &round.first_token, 0.5);
             }
         }
     }
@@ -189,6 +192,7 @@ impl Summary {
             kinds: kinds.collect(),
             added_p50_us: None,
             added_p99_us: None,
+            added_token_p50_us: None,
             cpu_us_per_request: cpu_us_per_request(rounds, &every),
             rss_kib_first: rounds.first().and_then(|round| round.rss_kib_before),
             rss_kib_last: rounds.last().and_then(|round| round.rss_kib_after),
@@ -209,8 +213,8 @@ pub(crate) fn cpu_us_per_request(rounds: &[Round], chosen: &[usize]) -> Option<f
 }
 
 /// How much later a percentile is than the baseline's, round by round.
-fn added(rounds: &[Round], base: &[Round], share: f64) -> Option<Interval> {
-    let grid = |rounds: &[Round]| Grid::new(rounds.iter().map(|round| &round.latency).collect::<Vec<_>>().into_iter());
+fn added(rounds: &[Round], base: &[Round], pick: fn(&Round) -> &Buckets, share: f64) -> Option<Interval> {
+    let grid = |rounds: &[Round]| Grid::new(rounds.iter().map(pick).collect::<Vec<_>>().into_iter());
     let (own, other) = (grid(rounds), grid(base));
     interval(rounds.len().min(base.len()), |chosen| Some(own.at(chosen, share)? - other.at(chosen, share)?))
 }

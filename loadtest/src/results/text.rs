@@ -7,7 +7,7 @@ use super::interval::Interval;
 /// A column: its title, and what stands in it, if anything.
 type Column = (&'static str, fn(&Summary) -> Option<String>);
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 14] = [
     ("answers/s", |cell| Some(format!("{:.0}", cell.ok_per_s))),
     ("p50", |cell| cell.latency.map(|times| time(times.p50_us))),
     ("p99", |cell| cell.latency.map(|times| time(times.p99_us))),
@@ -15,6 +15,7 @@ const COLUMNS: [Column; 13] = [
     ("added p50", |cell| cell.added_p50_us.map(difference)),
     ("added p99", |cell| cell.added_p99_us.map(difference)),
     ("first token", |cell| cell.first_token.map(|times| time(times.p50_us))),
+    ("added token", |cell| cell.added_token_p50_us.map(difference)),
     ("gap p99", |cell| cell.frame_gap.map(|times| time(times.p99_us))),
     ("CPU/request", |cell| cell.cpu_us_per_request.map(time)),
     ("memory", |cell| cell.rss_kib_last.map(|kib| format!("{:.1} MiB", kib as f64 / 1024.0))),
@@ -41,8 +42,11 @@ pub(crate) fn time(us: f64) -> String {
     }
 }
 
-/// A difference with its interval.
+/// A difference with its interval; one round has none.
 fn difference(added: Interval) -> String {
+    if added.low == added.high {
+        return signed(added.value);
+    }
     format!("{} ({} to {})", signed(added.value), signed(added.low), signed(added.high))
 }
 
@@ -184,6 +188,12 @@ mod tests {
         assert!(text.contains("+21") && text.lines().any(|line| line.trim_start().starts_with("gateway")), "{text}");
         let table = markdown(&found);
         assert!(table.contains("| target | answers/s |") && table.contains("|---|--:|"), "{table}");
+    }
+
+    #[test]
+    fn a_difference_has_its_interval_where_rounds_differ() {
+        assert_eq!(difference(Interval { value: 290.0, low: -10.0, high: 1_500.0 }), "+290 us (-10.0 us to +1.50 ms)");
+        assert_eq!(difference(Interval { value: 7.0, low: 7.0, high: 7.0 }), "+7.0 us");
     }
 
     #[test]

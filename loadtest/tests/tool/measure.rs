@@ -60,6 +60,25 @@ fn targets_take_turns_and_what_one_adds_is_told() {
 }
 
 #[test]
+fn one_command_starts_the_provider_behind_a_gateway_and_measures_both() {
+    let folder = Folder::new();
+    // A port that was free a moment ago; the gateway is told before anything listens there.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let gateway = Server::start(&format!("relay --listen 127.0.0.1:0 --to 127.0.0.1:{port}"));
+    let json = folder.path("r.json");
+    let output = tool(&format!(
+        "run --provider 127.0.0.1:{port} --target gateway={} --rounds 1 --duration 200ms --warmup 0s --plan session --json {json}",
+        gateway.url
+    ));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let results = folder.json("r.json");
+    for target in ["direct", "gateway"] {
+        let summary = &cell(&results, "agent session", target)["summary"];
+        assert!(summary["ok"].as_u64().unwrap() > 0 && summary["checked"] == summary["ok"], "{target}: {summary}");
+    }
+}
+
+#[test]
 fn one_target_without_a_name_has_the_plain_report_of_one_run() {
     let folder = Folder::new();
     let provider = Server::provider("");

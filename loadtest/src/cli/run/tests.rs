@@ -70,6 +70,11 @@ fn errors_name_the_argument_and_what_is_accepted() {
         ("--pid 1", "--pid is for one measurement"),
         ("--plan nothing", "accepted are quick, sizes, streams, session, mix or the path of a YAML file"),
         ("--target a=http://127.0.0.1:9 --target a=http://127.0.0.1:8", "target `a` is there twice"),
+        ("--provider 0.0.0.0:9 --target a=http://127.0.0.1:9", "provider.listen is 0.0.0.0; only loopback"),
+        (
+            "--provider 127.0.0.1:9 --target direct=http://127.0.0.1:9",
+            "target `direct` is the provider that the run starts",
+        ),
         ("--baseline b --target a=http://127.0.0.1:9", "baseline is `b`; accepted are the targets' names: a"),
     ] {
         let error = work(args).map(|_| ()).unwrap_err();
