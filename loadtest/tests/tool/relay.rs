@@ -7,12 +7,12 @@ fn every_fault_that_is_made_is_seen_and_counted() {
     let folder = Folder::new();
     let provider = Server::provider("--digest");
     let relay = Server::start(&format!(
-        "relay --listen 127.0.0.1:0 --to {} --cut 5%:300 --reset 5%:300 --delay 5%:2ms --dribble 5%:400:1ms --seed 7 --for 2s",
+        "relay --listen 127.0.0.1:0 --to {} --cut 10%:300 --reset 10%:300 --delay 10%:2ms --dribble 10%:400:1ms --seed 7 --for 5s",
         provider.url
     ));
     let json = folder.path("r.json");
     let output =
-        tool(&format!("run --target {} --connections 2 --duration 500ms --warmup 0s --json {json}", relay.url));
+        tool(&format!("run --target {} --connections 2 --duration 1s --warmup 0s --json {json}", relay.url));
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     let report = folder.json("r.json");
     let failures = |kind: &str| report["failures"][kind].as_u64().unwrap_or(0);
