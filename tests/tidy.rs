@@ -138,8 +138,8 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
         "loadtest/src",
         &[
             &["error", "frames", "settings"],
-            &["hosts", "runtime", "spelling"],
-            &["arrivals", "fast", "process", "request", "tally"],
+            &["hosts", "runtime", "spelling", "trust"],
+            &["arrivals", "fast", "process", "request", "stream", "tally"],
             &["prose", "relay", "report"],
             // What is asked of a run, and what it found.
             &["plan", "results"],

@@ -9,6 +9,7 @@ use super::frames::{self, Frame, FrameCutter};
 use super::runtime::Socket;
 use super::settings::Settings;
 use super::spelling;
+use super::stream::Stream;
 use super::tally::{Failure, Tally};
 use weir_fake_provider::http::{BodyFraming, ChunkDecoder, ResponseHead};
 use weir_fake_provider::provider::{self, Digest};
@@ -25,7 +26,7 @@ pub(super) struct Answered {
 
 /// An open connection.
 pub(super) struct Connection {
-    socket: Socket,
+    stream: Stream,
     buf: Vec<u8>,
     /// Bytes of `buf` that have arrived.
     filled: usize,
@@ -40,9 +41,10 @@ impl Connection {
     /// Opens a connection.
     pub(super) async fn open(settings: &Settings) -> io::Result<Self> {
         let socket = Socket::connect(settings.addr, settings.timeout).await?;
+        let stream = Stream::client(socket, settings.tls.clone()).await?;
         let cutter = FrameCutter::new(frames::EVENTS);
         let (buf, head_first) = (vec![0; BUF_BYTES], settings.head_first);
-        Ok(Self { socket, buf, filled: 0, cutter, promised: None, head_first })
+        Ok(Self { stream, buf, filled: 0, cutter, promised: None, head_first })
     }
 
     /// Sends a request and reads its answer. `since` is the moment from which its first byte is timed.
@@ -56,7 +58,7 @@ impl Connection {
         let end = if self.head_first { memchr::memmem::find(request, b"\r\n\r\n").map_or(0, |at| at + 4) } else { 0 };
         let (first, rest) = request.split_at_checked(end).unwrap_or((&[], request));
         for part in [first, rest] {
-            self.socket.write_all(part).await.map_err(|error| failure_of(&error, Failure::Write))?;
+            self.stream.write_all(part).await.map_err(|error| failure_of(&error, Failure::Write))?;
         }
         tally.borrow_mut().sent_bytes += request.len() as u64;
         let head = self.read_head().await?;
@@ -148,7 +150,7 @@ impl Connection {
 
     async fn fill(&mut self) -> Result<usize, Failure> {
         let free = self.buf.get_mut(self.filled..).unwrap_or_default();
-        let count = self.socket.read(free).await.map_err(|error| failure_of(&error, Failure::Read))?;
+        let count = self.stream.read(free).await.map_err(|error| failure_of(&error, Failure::Read))?;
         self.filled += count;
         Ok(count)
     }

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
+use rustls::pki_types::ServerName;
+
 use crate::error::SetupError;
 
 /// A target's address, taken apart.
@@ -12,26 +14,46 @@ pub(crate) struct Place {
     pub(crate) authority: String,
     /// Empty or `/a/b`.
     pub(crate) path_prefix: String,
+    /// The name that a certificate has to bear, where the connection has TLS.
+    pub(crate) secure_name: Option<ServerName<'static>>,
 }
 
-/// Finds the place of an `http://` URL. Anything but a loopback address is refused unless `allowed` names the host.
+/// Finds the place of an `http://` or `https://` URL. Anything but a loopback address is refused unless `allowed` names the host.
 pub(crate) fn place(argument: &str, url: &str, allowed: &[String]) -> Result<Place, SetupError> {
-    let rest = url.strip_prefix("http://").filter(|rest| !rest.is_empty() && !rest.starts_with('/'));
-    let rest = rest.ok_or_else(|| {
-        SetupError(format!("{argument} is `{url}`; accepted is http://HOST:PORT, with a path in front of every request's if there is one"))
+    let found =
+        [("http://", 80), ("https://", 443)].iter().find_map(|(scheme, port)| Some((url.strip_prefix(scheme)?, *port)));
+    let (rest, port) = found.filter(|(rest, _)| !rest.is_empty() && !rest.starts_with('/')).ok_or_else(|| {
+        SetupError(format!(
+            "{argument} is `{url}`; accepted is http://HOST:PORT or https://HOST:PORT, with a path in front of every request's if there is one"
+        ))
     })?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let path = path.trim_end_matches('/');
     let path_prefix = if path.is_empty() { String::new() } else { format!("/{path}") };
-    let addr = resolve(argument, authority, allowed)?;
-    Ok(Place { addr, authority: authority.to_owned(), path_prefix })
+    let addr = resolve(argument, authority, port, allowed)?;
+    let named = |_: &str| {
+        ServerName::try_from(host_of(authority).trim_matches(['[', ']']).to_owned())
+            .map_err(|error| SetupError(format!("{argument} `{authority}`: {error}")))
+    };
+    let secure_name = url.strip_prefix("https://").map(named).transpose()?;
+    Ok(Place { addr, authority: authority.to_owned(), path_prefix, secure_name })
 }
 
-/// The first address of `HOST:PORT`, or `HOST` on port 80; every one of them has to be allowed.
-pub(crate) fn resolve(argument: &str, authority: &str, allowed: &[String]) -> Result<SocketAddr, SetupError> {
+/// `HOST` of `HOST:PORT`.
+fn host_of(authority: &str) -> &str {
     let port_at = authority.rfind(':').filter(|at| !authority.get(*at..).unwrap_or_default().contains(']'));
-    let host = port_at.map_or(authority, |at| authority.get(..at).unwrap_or_default());
-    let with_port = if port_at.is_some() { authority.to_owned() } else { format!("{authority}:80") };
+    port_at.map_or(authority, |at| authority.get(..at).unwrap_or_default())
+}
+
+/// The first address of `HOST:PORT`, or of `HOST` on this port; every one of them has to be allowed.
+pub(crate) fn resolve(
+    argument: &str,
+    authority: &str,
+    port: u16,
+    allowed: &[String],
+) -> Result<SocketAddr, SetupError> {
+    let host = host_of(authority);
+    let with_port = if host == authority { format!("{authority}:{port}") } else { authority.to_owned() };
     let is_allowed = allowed.iter().any(|name| name == host || name == authority);
     let addrs = with_port
         .to_socket_addrs()
@@ -81,7 +103,10 @@ mod tests {
     fn a_url_is_taken_apart() {
         let place = place("--target", "http://127.0.0.1:9/a/b/", &[]).unwrap();
         assert_eq!((place.authority.as_str(), place.path_prefix.as_str()), ("127.0.0.1:9", "/a/b"));
-        assert_eq!(resolve("--to", "[::1]:7", &[]).unwrap().port(), 7);
-        assert_eq!(resolve("--to", "[::1]", &[]).unwrap().port(), 80);
+        assert!(place.secure_name.is_none());
+        let secure = super::place("--target", "https://127.0.0.1", &[]).unwrap();
+        assert!(secure.addr.port() == 443 && secure.secure_name.is_some());
+        assert_eq!(resolve("--to", "[::1]:7", 80, &[]).unwrap().port(), 7);
+        assert_eq!(resolve("--to", "[::1]", 80, &[]).unwrap().port(), 80);
     }
 }

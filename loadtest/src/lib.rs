@@ -28,8 +28,10 @@ mod runtime;
 mod sessions;
 mod settings;
 mod spelling;
+mod stream;
 mod table;
 mod tally;
+mod trust;
 
 #[cfg(test)]
 mod tests;

@@ -2,9 +2,12 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use serde::{Deserialize, Serialize};
 
 /// How the generator decides when to send.
@@ -130,6 +133,8 @@ pub struct Settings {
     pub recorded: Rc<[RecordedCall]>,
     /// Several kinds of requests, with their weights; empty where these settings are the only kind.
     pub mix: Vec<(u32, Rc<Settings>)>,
+    /// Whom to trust, and the name that a certificate has to bear, where the target speaks TLS.
+    pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// Where random choices begin.
     pub seed: u64,
     /// Whether all prepared requests are sent once before the warm-up.

@@ -39,6 +39,7 @@ pub(super) fn settings() -> Settings {
         keep_alive: true,
         recorded: std::rc::Rc::from(Vec::new()),
         mix: Vec::new(),
+        tls: None,
         seed: 0,
         sends_first: true,
     }
@@ -204,6 +205,7 @@ fn provider_settings() -> ProviderSettings {
         delay_ms: 0,
         stall: None,
         digest: false,
+        tls: None,
         full: false,
         early: None,
         run_for: Some(Duration::from_secs(1)),
@@ -246,7 +248,10 @@ fn a_special_request_does_not_slow_down_the_ones_after_it() {
 fn the_fast_provider_paces_and_stamps_its_streams() {
     let start = std::time::Instant::now();
     let streamed = r#"{"model":"m","stream":true,"messages":[]}"#;
-    let all = ask_fast(provider_settings(), &(post("", streamed) + &post("Connection: close\r\n", "{}")));
+    let all = ask_fast(
+        provider_settings(),
+        &(post("", streamed) + &post("Connection: close\r\nx-fake-status: 400\r\n", "{}")),
+    );
     assert_eq!(all.matches("\"fake_sent_ns\":\"1").count(), 3 + 3, "role, three words, finish and usage: {all}");
     assert!(all.contains("data: [DONE]\n\n\r\n0\r\n\r\nHTTP/1.1 400 "), "{all}");
     assert!(start.elapsed() >= Duration::from_millis(6 * 5));

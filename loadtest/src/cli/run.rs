@@ -13,6 +13,7 @@ use crate::hosts;
 use crate::plan::{self, Override, Ramp, TestPlan, duration_within, parse_duration, rate_within};
 use crate::process::Subjects;
 use crate::settings::{Arrivals, Mode, Plan, RequestDialect, Settings};
+use crate::trust::Trusted;
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -55,6 +56,12 @@ pub(crate) struct RunArgs {
     /// A host other than this machine that may be loaded; may be repeated.
     #[arg(long = "i-may-load-this-host", value_name = "HOST")]
     allowed_hosts: Vec<String>,
+    /// Trust these authorities, too, where a target speaks TLS: a file of certificates, PEM.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Trust any certificate.
+    #[arg(long, conflicts_with = "ca")]
+    insecure: bool,
     /// A connection for each request.
     #[arg(long)]
     no_keep_alive: bool,
@@ -221,6 +228,7 @@ impl RunArgs {
             close: self.no_keep_alive,
             headers: self.headers.iter().map(|header| split_header(header)).collect::<Result<Vec<_>, _>>()?,
             provider: self.provider,
+            trusted: Trusted { ca: self.ca, insecure: self.insecure },
             allowed_hosts: self.allowed_hosts,
             targets: self.targets.iter().enumerate().map(named).collect(),
             processes,
@@ -234,6 +242,8 @@ impl RunArgs {
     fn once(self) -> Result<(Settings, Option<PathBuf>), SetupError> {
         let target = self.targets.first().cloned().unwrap_or_default();
         let place = hosts::place("--target", &target, &self.allowed_hosts)?;
+        let trusted = Trusted { ca: self.ca, insecure: self.insecure };
+        let tls = place.secure_name.map(|name| Ok((trusted.config()?, name))).transpose()?;
         let mode = self.mode.unwrap_or(Mode::Closed);
         let rate_per_s = match (mode, self.rate) {
             (Mode::Closed, None) => 0.0,
@@ -280,6 +290,7 @@ impl RunArgs {
             keep_alive: !self.no_keep_alive,
             recorded: Rc::from(Vec::new()),
             mix: Vec::new(),
+            tls,
             seed: self.seed.unwrap_or(0),
             sends_first: true,
         };

@@ -1,6 +1,7 @@
 //! Arguments of `provider` and `relay`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,6 +11,7 @@ use crate::fast::ProviderSettings;
 use crate::hosts;
 use crate::plan::parse_duration;
 use crate::relay::{Mishap, RelaySettings};
+use crate::trust;
 
 /// Arguments of `provider`.
 #[derive(Debug, Args)]
@@ -38,6 +40,12 @@ pub(crate) struct ProviderArgs {
     /// Say in each precomputed answer's head which bytes its body has, so that `run` checks them.
     #[arg(long)]
     digest: bool,
+    /// Speak TLS with this certificate chain, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// The certificate's private key, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
     /// Compute every answer from its prompt instead of precomputing it. `x-fake-*` headers work either way.
     #[arg(long)]
     full: bool,
@@ -61,6 +69,7 @@ impl ProviderArgs {
             delay_ms: u64::from(self.delay_ms),
             stall: self.stall,
             digest: self.digest,
+            tls: self.tls_certificate.zip(self.tls_key).map(|(chain, key)| trust::server(&chain, &key)).transpose()?,
             full: self.full,
             early: self.early,
             run_for: self.run_for,
@@ -104,7 +113,7 @@ impl RelayArgs {
     pub(crate) fn settings(self) -> Result<RelaySettings, SetupError> {
         hosts::require_loopback("--listen", self.listen.ip(), None)?;
         let to = self.to.strip_prefix("http://").unwrap_or(&self.to).trim_end_matches('/');
-        let to = hosts::resolve("--to", to, &self.allowed_hosts)?;
+        let to = hosts::resolve("--to", to, 80, &self.allowed_hosts)?;
         let mishaps: Vec<(f64, Mishap)> =
             [self.delay, self.dribble, self.cut, self.reset].into_iter().flatten().collect();
         let together: f64 = mishaps.iter().map(|(share, _)| share).sum();

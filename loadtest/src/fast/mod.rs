@@ -16,7 +16,8 @@ use std::time::Instant;
 pub use self::options::ProviderSettings;
 use self::precomputed::{FAST_BYTES_MAX, Precomputed, Recognised};
 use crate::error::SetupError;
-use crate::runtime::{self, Listener, Socket};
+use crate::runtime::{self, Listener};
+use crate::stream::Stream;
 use weir_fake_provider::http::{RequestReader, Step};
 use weir_fake_provider::provider::{self, Script};
 
@@ -69,7 +70,8 @@ async fn serve_core(settings: ProviderSettings, started: std::sync::mpsc::Sender
     }
     let accepting = async {
         loop {
-            let stream = listener.accept().await.map_err(refuse)?;
+            let socket = listener.accept().await.map_err(refuse)?;
+            let Ok(stream) = Stream::server(socket, settings.tls.clone()) else { continue };
             let precomputed = Rc::clone(&precomputed);
             runtime::spawn(async move {
                 // A broken connection concerns its client, which sees it.
@@ -83,20 +85,26 @@ async fn serve_core(settings: ProviderSettings, started: std::sync::mpsc::Sender
     }
 }
 
-async fn converse(mut stream: Socket, precomputed: &Precomputed) -> std::io::Result<()> {
+async fn converse(mut stream: Stream, precomputed: &Precomputed) -> std::io::Result<()> {
     let (mut buf, mut filled) = (vec![0; BUF_BYTES], 0);
     loop {
         let arrived = buf.get(..filled).unwrap_or_default();
         let used = match precomputed.recognise(arrived) {
-            Recognised::Whole(used, answer) => {
+            Recognised::Whole(used, answer, closes) => {
                 if !precomputed.delay.is_zero() {
                     runtime::sleep(precomputed.delay).await;
                 }
                 stream.write_all(answer).await?;
+                if closes {
+                    return stream.finish().await;
+                }
                 used
             }
-            Recognised::Stream(used, script) => {
+            Recognised::Stream(used, script, closes) => {
                 perform(&mut stream, script).await?;
+                if closes {
+                    return stream.finish().await;
+                }
                 used
             }
             Recognised::Head(total, answer) => {
@@ -146,7 +154,7 @@ async fn converse(mut stream: Socket, precomputed: &Precomputed) -> std::io::Res
 
 /// Serves requests by the full rules until none is half read, so that one special request (a health check through a
 /// proxy's pooled connection) does not slow down what follows it. False when the connection has ended.
-async fn converse_slowly(stream: &mut Socket, arrived: &[u8]) -> std::io::Result<bool> {
+async fn converse_slowly(stream: &mut Stream, arrived: &[u8]) -> std::io::Result<bool> {
     let (mut reader, mut buf) = (RequestReader::default(), vec![0; BUF_BYTES]);
     reader.push(arrived);
     while !reader.is_idle() {
@@ -170,7 +178,7 @@ async fn converse_slowly(stream: &mut Socket, arrived: &[u8]) -> std::io::Result
         };
         perform(stream, &script).await?;
         if script.closes {
-            stream.finish()?;
+            stream.finish().await?;
             return Ok(false);
         }
     }
@@ -178,7 +186,7 @@ async fn converse_slowly(stream: &mut Socket, arrived: &[u8]) -> std::io::Result
 }
 
 /// Writes a script's bytes when they are due.
-async fn perform(stream: &mut Socket, script: &Script) -> std::io::Result<()> {
+async fn perform(stream: &mut Stream, script: &Script) -> std::io::Result<()> {
     let (start, mut bytes) = (Instant::now(), Vec::new());
     for write in &script.writes {
         let early = (start + write.due).saturating_duration_since(Instant::now());

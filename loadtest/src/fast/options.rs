@@ -1,6 +1,7 @@
 //! What the fast provider is asked for.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Settings of the provider.
@@ -22,6 +23,8 @@ pub struct ProviderSettings {
     pub stall: Option<(Duration, Duration)>,
     /// Say in each head which bytes the body has.
     pub digest: bool,
+    /// Speak TLS.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Compute every answer from its request.
     pub full: bool,
     /// Answer ordinary requests with this status as soon as their head has come, and read their bodies after that.

@@ -44,9 +44,9 @@ impl PathAnswers {
 /// What the start of a connection's buffer is.
 pub(super) enum Recognised<'m> {
     NeedMore,
-    /// A whole ordinary request of this length, and its answer.
-    Whole(usize, &'m [u8]),
-    Stream(usize, &'m Script),
+    /// A whole ordinary request of this length, its answer, and whether the connection ends with it.
+    Whole(usize, &'m [u8], bool),
+    Stream(usize, &'m Script, bool),
     /// The head of an ordinary request of this length, and its answer.
     Head(usize, &'m [u8]),
     /// Anything else.
@@ -121,7 +121,7 @@ impl Precomputed {
         let (Some(answers), Some("POST"), Some(1)) = (answers, head.method, head.version) else {
             return Recognised::Special;
         };
-        let mut length = None;
+        let (mut length, mut closes) = (None, false);
         for field in head.headers.iter() {
             let is = |name: &str| field.name.eq_ignore_ascii_case(name);
             // First letters sort out nearly every field before a comparison.
@@ -137,9 +137,11 @@ impl Precomputed {
                     let (Some(parsed), None) = (parsed, length) else { return Recognised::Special };
                     length = Some(parsed);
                 }
-                Some(b'c') if is("connection") && !field.value.eq_ignore_ascii_case(b"keep-alive") => {
-                    return Recognised::Special;
-                }
+                Some(b'c') if is("connection") => match field.value {
+                    value if value.eq_ignore_ascii_case(b"keep-alive") => {}
+                    value if value.eq_ignore_ascii_case(b"close") => closes = true,
+                    _ => return Recognised::Special,
+                },
                 _ => {}
             }
         }
@@ -148,12 +150,13 @@ impl Precomputed {
             return Recognised::Special;
         }
         if let Some(answer) = &answers.early {
-            return Recognised::Head(total, answer);
+            // What is answered early and ends the connection has to be read to its end first.
+            return if closes { Recognised::Special } else { Recognised::Head(total, answer) };
         }
         match buf.get(head_bytes..total) {
             None => Recognised::NeedMore,
-            Some(body) if answers.is_stream(body) => Recognised::Stream(total, &answers.stream),
-            Some(_) => Recognised::Whole(total, &answers.whole),
+            Some(body) if answers.is_stream(body) => Recognised::Stream(total, &answers.stream, closes),
+            Some(_) => Recognised::Whole(total, &answers.whole, closes),
         }
     }
 }

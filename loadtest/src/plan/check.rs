@@ -90,6 +90,8 @@ fn whole(name: &str, file: PlanFile, folder: &Path, over: Override) -> Result<Te
         delay_ms: within("provider.delay_ms", file.provider.delay_ms.unwrap_or(0), 0, 60_000)?,
         cores: within("provider.cores", file.provider.cores.unwrap_or(1), 1, 64)?,
     };
+    let is_secure = targets.iter().any(|target| target.place.secure_name.is_some());
+    let trusted = is_secure.then(|| over.trusted.config()).transpose()?;
     let headers = file.headers.into_iter().chain(over.headers).collect();
     Ok(TestPlan {
         name: name.to_owned(),
@@ -105,6 +107,7 @@ fn whole(name: &str, file: PlanFile, folder: &Path, over: Override) -> Result<Te
         seed: over.seed.or(file.seed).unwrap_or(1),
         keep_alive: !over.close && file.keep_alive.unwrap_or(true),
         headers,
+        trusted,
     })
 }
 

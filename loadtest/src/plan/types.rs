@@ -2,11 +2,15 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
+
+use rustls::ClientConfig;
 
 use crate::hosts::Place;
 use crate::process::Subjects;
 use crate::settings::{Arrivals, Mode, Plan, RecordedCall, RequestDialect, Settings};
+use crate::trust::Trusted;
 
 /// What the fake provider does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +95,8 @@ pub(crate) struct TestPlan {
     pub(crate) seed: u64,
     pub(crate) keep_alive: bool,
     pub(crate) headers: Vec<(String, String)>,
+    /// What makes targets with TLS trusted; there where one speaks it.
+    pub(crate) trusted: Option<Arc<ClientConfig>>,
 }
 
 /// What the command line says on top of a plan.
@@ -113,6 +119,7 @@ pub(crate) struct Override {
     pub(crate) close: bool,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) provider: Option<SocketAddr>,
+    pub(crate) trusted: Trusted,
     pub(crate) allowed_hosts: Vec<String>,
     /// Targets in place of the plan's: name and URL.
     pub(crate) targets: Vec<(String, String)>,
@@ -155,6 +162,7 @@ impl TestPlan {
             keep_alive: self.keep_alive,
             recorded: Rc::clone(&kind.recorded),
             mix: Vec::new(),
+            tls: self.trusted.clone().zip(target.place.secure_name.clone()),
             seed: self.seed,
             sends_first: false,
         };

@@ -141,3 +141,34 @@ fn another_machine_is_not_loaded_unless_it_is_named_twice() {
     let output = tool("run --target http://127.0.0.1:1 --i-may-load-this-host 127.0.0.1 --timeout 100ms");
     assert!(said(&output).contains("connection 1 failed"), "{}", said(&output));
 }
+
+/// Made for the tests of the gateway; they protect nothing.
+const CERTIFICATES: [(&str, &str); 3] = [
+    ("ca.pem", include_str!("../../../tests/it/data/ca.pem")),
+    ("server.pem", include_str!("../../../tests/it/data/server.pem")),
+    ("key.pem", include_str!("../../../tests/it/data/server.key.pem")),
+];
+
+#[test]
+fn a_target_with_tls_is_measured_and_one_that_is_not_trusted_is_refused() {
+    let folder = Folder::new();
+    let [ca, certificate, key] = CERTIFICATES.map(|(name, text)| folder.write(name, text));
+    let provider =
+        Server::provider(&format!("--digest --frames 5 --frame-ms 1 --tls-certificate {certificate} --tls-key {key}"));
+    let url = provider.url.replace("http://127.0.0.1", "https://localhost");
+    let json = folder.path("r.json");
+    for trust in [format!("--ca {ca}"), "--insecure".to_owned()] {
+        for plan in ["--stream", "--body-bytes 300000", "--no-keep-alive"] {
+            let output = tool(&format!(
+                "run --target {url} --connections 2 --duration 200ms --warmup 0s --json {json} {trust} {plan}"
+            ));
+            assert_eq!(output.status.code(), Some(0), "{trust} {plan}: {}", said(&output));
+            let report = folder.json("r.json");
+            assert_eq!(report["checked"], report["ok"], "{trust} {plan}");
+        }
+    }
+    let output = tool(&format!("run --target a={url} --rounds 1 --duration 200ms --ca {ca} --quiet"));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let output = tool(&format!("run --target {url} --duration 200ms"));
+    assert!(output.status.code() == Some(2) && said(&output).contains("certificate"), "{}", said(&output));
+}

@@ -11,8 +11,7 @@ fn every_fault_that_is_made_is_seen_and_counted() {
         provider.url
     ));
     let json = folder.path("r.json");
-    let output =
-        tool(&format!("run --target {} --connections 2 --duration 1s --warmup 0s --json {json}", relay.url));
+    let output = tool(&format!("run --target {} --connections 2 --duration 1s --warmup 0s --json {json}", relay.url));
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     let report = folder.json("r.json");
     let failures = |kind: &str| report["failures"][kind].as_u64().unwrap_or(0);

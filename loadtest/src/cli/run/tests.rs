@@ -53,7 +53,8 @@ fn names_plans_and_rounds_make_rounds_and_so_does_no_target() {
 #[test]
 fn errors_name_the_argument_and_what_is_accepted() {
     for (args, part) in [
-        ("--target https://127.0.0.1:9", "accepted is http://HOST:PORT"),
+        ("--target ftp://127.0.0.1:9", "accepted is http://HOST:PORT or https://HOST:PORT"),
+        ("--target https://127.0.0.1:9 --ca /nowhere", "--ca /nowhere: "),
         ("--target http://192.0.2.1:80", "add --i-may-load-this-host 192.0.2.1"),
         ("--target a=http://192.0.2.1:80", "add --i-may-load-this-host 192.0.2.1"),
         ("--target http://127.0.0.1:9 --mode open", "--mode open needs --rate"),
