@@ -157,15 +157,22 @@ impl Runner<'_> {
     fn ramps(&self, ramp: &Ramp) -> Result<Vec<RampCurve>, SetupError> {
         let mut curves = Vec::new();
         let (targets, workloads) = (&self.plan.targets, &self.plan.workloads);
-        self.progress.expect(workloads.len() * targets.len() * (ramp.steps + HALVINGS) as usize);
+        self.progress.expect(workloads.len() * targets.len() * (ramp.steps + HALVINGS + 2) as usize);
         for (at_workload, workload) in workloads.iter().enumerate() {
             let mut climbs: Vec<Climb> = targets.iter().map(|_| Climb::new(ramp)).collect();
             while climbs.iter().any(|climb| climb.next_rate().is_some()) {
                 for (at_target, (target, climb)) in targets.iter().zip(&mut climbs).enumerate() {
                     let Some(rate) = climb.next_rate() else { continue };
                     self.progress.begin(format!("{}, {}, {rate:.0}/s", workload.name, target.name));
-                    let step = self.step((at_workload, workload), (at_target, target), (climb.tried(), Some(rate)))?;
-                    climb.add(point_of(&step, rate, ramp.p99_max));
+                    let step = self.step((at_workload, workload), (at_target, target), (climb.tried, Some(rate)));
+                    climb.add(match step {
+                        Ok(step) => point_of(&step, rate, ramp.p99_max),
+                        Err(error) if climb.tried == 0 => return Err(error),
+                        Err(error) => {
+                            self.progress.note(&error.0);
+                            RampPoint { rate_per_s: rate, failed: 1, ..RampPoint::default() }
+                        }
+                    });
                 }
             }
             for (target, climb) in targets.iter().zip(climbs) {
@@ -181,22 +188,22 @@ impl Runner<'_> {
     }
 }
 
-/// The rates tried on one target.
+/// The rates tried on one target. A rate that was too much is tried once more: something else may have had the machine.
 struct Climb {
     rates: Vec<f64>,
     points: Vec<RampPoint>,
+    /// The rate that was too much at the first attempt.
+    doubted: Option<f64>,
     halvings_left: u32,
+    tried: u64,
 }
 
 impl Climb {
     fn new(ramp: &Ramp) -> Self {
         let between = f64::from(ramp.steps.saturating_sub(1).max(1));
         let rate = |step: u32| ramp.from * (ramp.to / ramp.from).powf(f64::from(step) / between);
-        Self { rates: (0..ramp.steps).map(rate).collect(), points: Vec::new(), halvings_left: HALVINGS }
-    }
-
-    fn tried(&self) -> u64 {
-        self.points.len() as u64
+        let rates = (0..ramp.steps).map(rate).collect();
+        Self { rates, points: Vec::new(), doubted: None, halvings_left: HALVINGS, tried: 0 }
     }
 
     fn knee(&self) -> Option<f64> {
@@ -210,14 +217,20 @@ impl Climb {
 
     /// The next rate: the ramp's until one is too much, then between that one and the last that was not.
     fn next_rate(&self) -> Option<f64> {
-        match (self.knee(), self.too_much()) {
-            (_, None) => self.rates.get(self.points.len()).copied(),
-            (Some(kept_up), Some(too_much)) if self.halvings_left > 0 => Some((kept_up * too_much).sqrt()),
+        match (self.doubted, self.knee(), self.too_much()) {
+            (Some(doubted), ..) => Some(doubted),
+            (_, _, None) => self.rates.get(self.points.len()).copied(),
+            (_, Some(kept_up), Some(too_much)) if self.halvings_left > 0 => Some((kept_up * too_much).sqrt()),
             _ => None,
         }
     }
 
     fn add(&mut self, point: RampPoint) {
+        self.tried += 1;
+        if !point.kept_up && self.doubted.replace(point.rate_per_s).is_none() {
+            return;
+        }
+        self.doubted = None;
         if self.too_much().is_some() {
             self.halvings_left -= 1;
         }
@@ -337,7 +350,8 @@ mod tests {
                 cpu_us_per_request: None,
             });
         }
-        assert_eq!(tried, [100, 200, 400, 800, 566, 476]);
+        assert_eq!(tried, [100, 200, 400, 800, 800, 566, 566, 476]);
         assert_eq!(climb.knee().map(f64::round), Some(476.0));
+        assert_eq!(climb.points.len(), 6, "each rate has one point");
     }
 }

@@ -111,7 +111,7 @@ pub(crate) struct RampCurve {
     pub(crate) points: Vec<RampPoint>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct RampPoint {
     pub(crate) rate_per_s: f64,
     pub(crate) ok_per_s: f64,

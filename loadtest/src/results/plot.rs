@@ -21,6 +21,8 @@ const LEFT: f64 = 68.0;
 const RIGHT: f64 = 130.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 44.0;
+/// A line of more points than this shows no dots.
+const DOTS_MAX: usize = 20;
 /// Names of lines stand at least this far from each other.
 const NAME_HEIGHT: f64 = 16.0;
 
@@ -70,6 +72,16 @@ pub(crate) fn plot(label: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
             line.colour,
             points.join(" ")
         ));
+        if line.points.len() <= DOTS_MAX {
+            for (x, y) in &line.points {
+                out.push_str(&format!(
+                    "<circle class=\"c{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3.5\"/>",
+                    line.colour,
+                    at_x(*x),
+                    at_y(*y)
+                ));
+            }
+        }
         let last = line.points.last().map_or(0.0, |(x, _)| at_x(*x));
         out.push_str(&format!(
             "<text class=\"name c{}\" x=\"{:.1}\" y=\"{:.1}\">{name}</text>\n",
@@ -98,15 +110,29 @@ fn name_places(lines: &[Line], at_y: impl Fn(f64) -> f64) -> Vec<f64> {
     places
 }
 
-/// Marks of a logarithmic axis of times: 1, 2 and 5 of each power of ten between these bounds, in microseconds.
-pub(crate) fn time_marks(low_us: f64, high_us: f64, shown: impl Fn(f64) -> String) -> Vec<(f64, String)> {
-    let decades = (high_us / low_us).log10();
-    let steps: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-    let first = low_us.log10().floor() as i32;
-    let last = high_us.log10().ceil() as i32;
-    let all = (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
-    let inside: Vec<f64> = all.filter(|us| *us >= low_us * 0.6 && *us <= high_us * 1.6).collect();
-    inside.into_iter().map(|us| (us.log10(), shown(us))).collect()
+/// Marks of a logarithmic axis between these bounds: 1, 2 and 5 of each power of ten, or even steps where the bounds are close.
+pub(crate) fn time_marks(low: f64, high: f64, shown: impl Fn(f64) -> String) -> Vec<(f64, String)> {
+    let decades = (high / low).log10();
+    let values: Vec<f64> = if decades < CLOSE_DECADES {
+        let step = round_step((high - low).max(low * 0.01) / 4.0);
+        let first = (low / step).floor() as u64;
+        (first..first + 8).map(|number| number as f64 * step).filter(|value| *value <= high + step).collect()
+    } else {
+        let steps: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+        let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
+        let all = powers.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
+        all.filter(|value| *value >= low * 0.6 && *value <= high * 1.6).collect()
+    };
+    values.into_iter().filter(|value| *value > 0.0).map(|value| (value.log10(), shown(value))).collect()
+}
+
+/// Bounds that are closer than this many powers of ten have even marks.
+const CLOSE_DECADES: f64 = 0.5;
+
+/// 1, 2 or 5 of a power of ten, at least this.
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| *step >= least).unwrap_or(power)
 }
 
 /// A text for HTML.
@@ -124,6 +150,17 @@ mod tests {
         let mut places = name_places(&[line(5.0), line(5.1), line(5.05)], |y| 100.0 - y);
         places.sort_by(f64::total_cmp);
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= NAME_HEIGHT));
+    }
+
+    #[test]
+    fn marks_are_round_whether_the_bounds_are_far_or_close() {
+        let marks = |low: f64, high: f64| {
+            time_marks(low, high, |value| format!("{value}")).into_iter().map(|mark| mark.1).collect::<Vec<_>>()
+        };
+        assert_eq!(marks(100.0, 900.0), ["100", "200", "500", "1000"]);
+        assert_eq!(marks(500.0, 545.0), ["500", "520", "540", "560"]);
+        assert_eq!(marks(10.0, 1e6), ["10", "100", "1000", "10000", "100000", "1000000"]);
+        assert!(!marks(7.0, 7.0).is_empty());
     }
 
     #[test]
