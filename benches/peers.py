@@ -7,8 +7,9 @@ All targets are started in front of one fake provider and take turns in every ro
 weir-pass (no analysis, no storage, no cost estimation) and weir (its defaults); what cannot be started is left out, and the table says
 why. --install gets what is missing: nginx and HAProxy by apt, LiteLLM by pip into an environment of its own, Portkey's gateway by npm,
 the latter two into --tools. Any other gateway takes part by its command, with {port} and {upstream} where they go, and is asked for its
-readiness at --ready:
+readiness at --ready; another form of Weir by a file with more of its settings:
 
+    --weir-form everything=everything.yaml
     --other 'mine=/opt/mine/gateway --listen 127.0.0.1:{port} --upstream {upstream}'
 
 For each plan PLAN.md, PLAN.json and PLAN.html are written into --out. Only loopback, only processes started here are ended. Exit code: 0
@@ -17,6 +18,7 @@ all answers as expected, 1 some failed, 2 it could not be done.
 
 import argparse
 import contextlib
+import copy
 import os
 import pathlib
 import shlex
@@ -127,10 +129,11 @@ def proxy(by, package, options, upstream, work):
 
 
 @contextlib.contextmanager
-def weir(passthrough, options, upstream, work):
-    place = work / ("weir-pass" if passthrough else "weir")
+def weir(name, passthrough, options, upstream, work, settings=None):
+    place, own = work / name, copy.copy(options)
     place.mkdir()
-    with bench.weir(options, upstream, place, passthrough) as target:
+    own.weir_extra = settings
+    with bench.weir(own, upstream, place, passthrough) as target:
         yield target
 
 
@@ -140,8 +143,8 @@ TARGETS = {
     "haproxy": lambda options, upstream, work: proxy(haproxy, "haproxy", options, upstream, work),
     "litellm": litellm,
     "portkey": portkey,
-    "weir-pass": lambda options, upstream, work: weir(True, options, upstream, work),
-    "weir": lambda options, upstream, work: weir(False, options, upstream, work),
+    "weir-pass": lambda options, upstream, work: weir("weir-pass", True, options, upstream, work),
+    "weir": lambda options, upstream, work: weir("weir", False, options, upstream, work),
 }
 
 
@@ -150,6 +153,7 @@ def arguments():
     parser.add_argument("--loadtest", required=True, help="path of weir-loadtest")
     parser.add_argument("--weir", help="path of weir; without it Weir takes no part")
     parser.add_argument("--targets", default=",".join(TARGETS), help="which ones, with commas between them (default: %(default)s)")
+    parser.add_argument("--weir-form", action="append", default=[], metavar="NAME=FILE", help="Weir with these settings added; may be repeated")
     parser.add_argument("--other", action="append", default=[], metavar="NAME=COMMAND", help="another gateway; may be repeated")
     parser.add_argument("--ready", default="/", help="the path at which another gateway answers 200 when it is ready")
     parser.add_argument("--plan", action="append", help="plans of weir-loadtest; may be repeated (default: quick)")
@@ -179,6 +183,11 @@ def wanted(options):
     if unknown:
         raise bench.SetupError(f"--targets: {', '.join(unknown)}; accepted are {', '.join(TARGETS)}")
     all_of = {name: TARGETS[name] for name in names if options.weir or not name.startswith("weir")}
+    for text in options.weir_form:
+        name, _, settings = text.partition("=")
+        if not options.weir or not name or not pathlib.Path(settings).is_file():
+            raise bench.SetupError(f"--weir-form is `{text}`; accepted is NAME=FILE, with --weir")
+        all_of[name] = lambda options, upstream, work, name=name, settings=settings: weir(name, False, options, upstream, work, settings)
     for text in options.other:
         name, _, command = text.partition("=")
         if not name or not command:

@@ -181,7 +181,11 @@ fn workload(
             return Err(SetupError(format!("{field}.mix: a mix holds no other mix")));
         }
         let weight = within(&format!("{field}.weight"), part.weight.unwrap_or(1), 1, 1_000_000)?;
-        kinds.push((weight, kind(&field, part, folder, over)?));
+        let kind = kind(&field, part, folder, over)?;
+        if kinds.iter().any(|(_, other): &(u32, Kind)| other.name == kind.name) {
+            return Err(SetupError(format!("{field}.name is `{}`, as another's; give each its own", kind.name)));
+        }
+        kinds.push((weight, kind));
     }
     if kinds.is_empty() {
         kinds.push((1, kind(field, written, folder, over)?));
@@ -216,7 +220,12 @@ fn kind(field: &str, written: &WorkloadFile, folder: &Path, over: &Override) -> 
         )));
     }
     let stream = written.stream || over.stream;
-    let described = format!("{} {body} bytes{}", dialect.name(), if stream { ", streamed" } else { "" });
+    let streamed = if stream { ", streamed" } else { "" };
+    let described = match &written.recorded {
+        Some(file) => format!("recorded in {file}"),
+        None if written.session => format!("{} session{streamed}", dialect.name()),
+        None => format!("{} {body} bytes{streamed}", dialect.name()),
+    };
     Ok(Kind {
         name: written.name.clone().unwrap_or(described),
         plan,
@@ -302,6 +311,10 @@ mod tests {
             ("workloads: [{body: 1 KB, weight: 3}]", "workloads[0].weight stands in a mix only"),
             ("workloads: [{mix: [{mix: [{body: 300}]}]}]", "workloads[0].mix[0].mix: a mix holds no other mix"),
             ("workloads: [{mix: [{weight: 0}]}]", "workloads[0].mix[0].weight is 0; accepted are 1 to 1000000"),
+            (
+                "workloads: [{mix: [{body: 300}, {body: 300}]}]",
+                "workloads[0].mix[1].name is `chat 300 bytes`, as another's",
+            ),
             ("workloads: [{name: a}, {name: a}]", "workloads[1].name is `a`, as another's; give each its own"),
             ("workloads: [{history: 2}]", "workloads[0].history is 2; accepted are 0 to 0.95"),
             ("workloads: [{session: true, recorded: x}]", "workloads[0] has both `session` and `recorded`"),

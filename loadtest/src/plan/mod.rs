@@ -74,6 +74,16 @@ mod tests {
     }
 
     #[test]
+    fn the_plan_in_the_readme_is_whole() {
+        let readme = include_str!("../../README.md");
+        let yaml = readme.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+        // Its recorded requests lie nowhere.
+        let yaml = yaml.replace("recorded: traces.jsonl", "body: 2 KB");
+        let plan = check::made("README.md", &yaml, Path::new("."), Override::default()).unwrap();
+        assert_eq!((plan.workloads.len(), plan.workloads[5].kinds.len(), plan.rounds), (6, 2, 5));
+    }
+
+    #[test]
     fn the_sizes_are_those_that_agents_send() {
         let plan = load("sizes", Override::default()).unwrap();
         let sizes: Vec<usize> = plan.workloads.iter().map(|workload| workload.kinds[0].1.body_bytes).collect();
