@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::cli::Arrivals;
+use super::settings::Arrivals;
 
 /// A small generator of even pseudo-random numbers (SplitMix64).
 #[derive(Debug, Clone)]
@@ -27,6 +27,11 @@ impl Random {
     /// An even number below `bound`, which is not zero.
     pub(super) fn below(&mut self, bound: usize) -> usize {
         (self.next_u64() % bound.max(1) as u64) as usize
+    }
+
+    /// An even number from 0 on and below 1.
+    pub(super) fn share(&mut self) -> f64 {
+        1.0 - self.unit()
     }
 
     /// An even number above 0 and up to 1.

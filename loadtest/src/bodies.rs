@@ -1,16 +1,16 @@
-//! The requests a run sends: many different conversations of one length, and a word in each that is never the same.
+//! Conversations to send: many different ones of one length, with a place in each for a word that is never the same.
 //!
 //! Invariant: every prepared body has exactly the asked length (or the least one its envelope allows), is valid JSON,
 //! and stays so whatever number is written into it.
 
 use super::arrivals::Random;
-use super::cli::{Plan, RequestDialect, Settings};
 use super::prose;
-use super::request::{head, write_word};
-use super::sessions::Sessions;
+use super::request::head;
+use super::settings::{RequestDialect, Settings};
+use super::spelling::{self, quoted};
 
 /// Letters of the unique word, in consonant-vowel pairs.
-const WORD_BYTES: usize = 12;
+pub(super) const WORD_BYTES: usize = 12;
 /// About the length of one turn of a longer conversation.
 const TURN_BYTES: usize = 700;
 /// What a message takes beside its text, more or less.
@@ -25,70 +25,71 @@ const INSTRUCTIONS: [&str; 4] = [
     "You support engineers who read measurements. Prefer numbers to adjectives.",
 ];
 
+/// Room for instructions of the usual length is missing in a body shorter than this.
+const SHORT_BYTES: usize = 512;
+const SHORT_INSTRUCTION: &str = "Be brief.";
+/// How a PNG begins, in base64.
+const PICTURE_BEGIN: &str = "iVBORw0KGgoAAAANSUhEUgAA";
+
 /// One prepared request.
-struct Prepared {
-    bytes: Vec<u8>,
-    /// Where the unique word stands.
-    word_at: usize,
+pub(super) struct Prepared {
+    pub(super) bytes: Vec<u8>,
+    /// Where the unique word stands, if there is one.
+    pub(super) word_at: Option<usize>,
 }
 
-/// All prepared requests of a run.
-pub(super) struct Corpus {
-    prepared: Vec<Prepared>,
-    unique: bool,
-    sent: u64,
-    /// In their place, where the plan is sessions.
-    sessions: Option<Sessions>,
-}
-
-impl Corpus {
-    /// Prepares the requests.
-    pub(super) fn new(settings: &Settings) -> Self {
-        if settings.plan == Plan::Session {
-            return Self { prepared: Vec::new(), unique: true, sent: 0, sessions: Some(Sessions::new(settings)) };
-        }
-        let mut random = Random::new(0x5eed);
-        let prepared = (0..settings.bodies).map(|_| prepare(settings, &mut random)).collect();
-        Self { prepared, unique: settings.unique, sent: 0, sessions: None }
-    }
-
-    /// Whether the histories of all prepared requests have been sent.
-    pub(super) fn all_sent(&self) -> bool {
-        self.sent >= self.prepared.len() as u64
-    }
-
-    /// Puts the next request into `out`, replacing what was there.
-    pub(super) fn next_into(&mut self, connection: usize, out: &mut Vec<u8>) {
-        if let Some(sessions) = &mut self.sessions {
-            return sessions.next_into(connection, out);
-        }
-        out.clear();
-        let Some(prepared) = self.prepared.get((self.sent % self.prepared.len().max(1) as u64) as usize) else {
-            return;
-        };
-        out.extend_from_slice(&prepared.bytes);
-        if let Some(word) = out.get_mut(prepared.word_at..prepared.word_at + WORD_BYTES).filter(|_| self.unique) {
-            write_word(word, self.sent);
-        }
-        self.sent += 1;
-    }
+/// Prepares the requests of these settings.
+pub(super) fn prepare_all(settings: &Settings) -> Vec<Prepared> {
+    let mut random = Random::new(0x5eed ^ settings.seed);
+    (0..settings.bodies).map(|_| prepare(settings, &mut random)).collect()
 }
 
 fn prepare(settings: &Settings, random: &mut Random) -> Prepared {
-    let instruction = INSTRUCTIONS[random.below(INSTRUCTIONS.len())];
-    let room = settings.body_bytes.saturating_sub(body(settings, instruction, &[""]).len());
-    let turns = history(settings, room, random);
+    let instruction = match settings.body_bytes < SHORT_BYTES {
+        true => SHORT_INSTRUCTION,
+        false => INSTRUCTIONS[random.below(INSTRUCTIONS.len())],
+    };
+    let empty = Text { instruction, turns: &[""], picture: "" };
+    let room = settings.body_bytes.saturating_sub(body(settings, &empty).len());
+    // A picture takes all but the newest message, and nothing was said before it.
+    let turns = if settings.image { Vec::new() } else { history(settings, room, random) };
     let mut newest = format!("About {}: ", "a".repeat(WORD_BYTES));
-    let so_far: Vec<&str> = turns.iter().map(String::as_str).chain([newest.as_str()]).collect();
-    let missing = settings.body_bytes.saturating_sub(body(settings, instruction, &so_far).len());
-    prose::append(&mut newest, missing.max(PROSE_BYTES_MIN), random);
-    let all: Vec<&str> = turns.iter().map(String::as_str).chain([newest.as_str()]).collect();
-    let body = body(settings, instruction, &all);
+    let spelled = |newest: &str, picture: &str| {
+        let all: Vec<&str> = turns.iter().map(String::as_str).chain([newest]).collect();
+        body(settings, &Text { instruction, turns: &all, picture })
+    };
+    let mut picture = String::new();
+    if settings.image {
+        prose::append(&mut newest, 200.min(room), random);
+        let missing = settings.body_bytes.saturating_sub(spelled(&newest, "").len());
+        picture = noise(missing / 4 * 4, random);
+        prose::append(&mut newest, missing % 4, random);
+    } else {
+        let missing = settings.body_bytes.saturating_sub(spelled(&newest, "").len());
+        prose::append(&mut newest, missing.max(PROSE_BYTES_MIN), random);
+    }
+    let body = spelled(&newest, &picture);
     let mut bytes = head(settings, body.len()).into_bytes();
     bytes.extend_from_slice(body.as_bytes());
     let marker = format!("About {}", "a".repeat(WORD_BYTES));
-    let word_at = memchr::memmem::rfind(&bytes, marker.as_bytes()).map_or(0, |at| at + "About ".len());
-    Prepared { bytes, word_at }
+    let word_at = memchr::memmem::rfind(&bytes, marker.as_bytes()).map(|at| at + "About ".len());
+    Prepared { bytes, word_at: word_at.filter(|_| settings.unique) }
+}
+
+/// What looks like a picture in base64, so many letters long.
+fn noise(length: usize, random: &mut Random) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut picture = String::with_capacity(length + 16);
+    picture.push_str(PICTURE_BEGIN);
+    while picture.len() < length {
+        let mut bits = random.next_u64();
+        for _ in 0..10 {
+            picture.push(char::from(LETTERS[(bits & 63) as usize]));
+            bits >>= 6;
+        }
+    }
+    picture.truncate(length);
+    picture
 }
 
 /// The turns before the newest one, question and answer in turn: an even number of them.
@@ -110,31 +111,47 @@ fn history(settings: &Settings, room: usize, random: &mut Random) -> Vec<String>
     (0..count).map(turn).collect()
 }
 
-fn body(settings: &Settings, instruction: &str, turns: &[&str]) -> String {
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let message = |role: &str, text: &str| format!(r#"{{"role":"{role}","content":{}}}"#, quoted(text));
+/// What a body says.
+struct Text<'a> {
+    instruction: &'a str,
+    /// Question and answer in turn; the last is the newest question.
+    turns: &'a [&'a str],
+    /// Base64, beside the newest question; empty for none.
+    picture: &'a str,
+}
+
+fn body(settings: &Settings, text: &Text<'_>) -> String {
+    let (dialect, stream) = (settings.dialect, settings.stream);
+    let count = text.turns.len();
     // The newest turn is the user's, and the roles alternate up to it.
-    let role = |index: usize| if (turns.len() - index) % 2 == 1 { "user" } else { "assistant" };
-    let messages = turns.iter().enumerate().map(|(index, text)| message(role(index), text));
-    let system = message("system", instruction);
-    let with_system: Vec<String> = std::iter::once(system).chain(messages.clone()).collect();
-    let stream = settings.stream;
-    match settings.dialect {
+    let spelled = |(index, turn): (usize, &&str)| match settings.image && index + 1 == count {
+        true => spelling::turn_with_picture(dialect, turn, text.picture),
+        false => spelling::turn(dialect, (count - index) % 2 == 1, turn),
+    };
+    let turns = text.turns.iter().enumerate().map(spelled).collect::<Vec<_>>().join(",");
+    let instruction = quoted(text.instruction);
+    let tools = match settings.tools {
+        true => format!(r#","tools":[{}]"#, spelling::tools(dialect)),
+        false => String::new(),
+    };
+    match dialect {
         RequestDialect::Chat => {
             let usage = if stream { r#","stream_options":{"include_usage":true}"# } else { "" };
             format!(
-                r#"{{"model":"fake-small","messages":[{}],"temperature":0.7,"max_tokens":256,"stream":{stream}{usage}}}"#,
-                with_system.join(",")
+                r#"{{"model":"fake-small","messages":[{{"role":"system","content":{instruction}}},{turns}]{tools},"temperature":0.7,"max_tokens":256,"stream":{stream}{usage}}}"#
             )
         }
         RequestDialect::Messages => format!(
-            r#"{{"model":"fake-small","max_tokens":256,"system":{},"messages":[{}],"temperature":0.7,"stream":{stream}}}"#,
-            quoted(instruction),
-            messages.collect::<Vec<_>>().join(",")
+            r#"{{"model":"fake-small","max_tokens":256,"system":{instruction},"messages":[{turns}]{tools},"temperature":0.7,"stream":{stream}}}"#
+        ),
+        RequestDialect::Responses => format!(
+            r#"{{"model":"fake-small","instructions":{instruction},"input":[{turns}]{tools},"temperature":0.7,"max_output_tokens":256,"stream":{stream}}}"#
+        ),
+        RequestDialect::Gemini => format!(
+            r#"{{"systemInstruction":{{"parts":[{{"text":{instruction}}}]}},"contents":[{turns}]{tools},"generationConfig":{{"temperature":0.7,"maxOutputTokens":256}}}}"#
         ),
         RequestDialect::Local => format!(
-            r#"{{"model":"fake-small","messages":[{}],"stream":{stream},"options":{{"temperature":0.7,"num_predict":256}}}}"#,
-            with_system.join(",")
+            r#"{{"model":"fake-small","messages":[{{"role":"system","content":{instruction}}},{turns}]{tools},"stream":{stream},"options":{{"temperature":0.7,"num_predict":256}}}}"#
         ),
     }
 }
@@ -142,6 +159,7 @@ fn body(settings: &Settings, instruction: &str, turns: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::corpus::Corpus;
     use crate::tests::settings;
     use std::collections::HashSet;
     use weir_fake_provider::http::{Request, RequestReader, Step};
@@ -159,17 +177,30 @@ mod tests {
         (0..count).map(|_| next()).collect()
     }
 
+    const DIALECTS: [RequestDialect; 5] = [
+        RequestDialect::Chat,
+        RequestDialect::Messages,
+        RequestDialect::Responses,
+        RequestDialect::Gemini,
+        RequestDialect::Local,
+    ];
+
     #[test]
     fn bodies_have_the_asked_length_and_are_json() {
-        for dialect in [RequestDialect::Chat, RequestDialect::Messages, RequestDialect::Local] {
-            for body_bytes in [600, 1000, 8192] {
-                let settings = Settings { dialect, body_bytes, bodies: 8, ..settings() };
-                for request in requests(&settings, 8) {
+        for dialect in DIALECTS {
+            for (body_bytes, tools, image) in
+                [(300, false, false), (1000, false, false), (8192, true, false), (100_001, false, true)]
+            {
+                let settings = Settings { dialect, body_bytes, tools, image, bodies: 4, ..settings() };
+                for request in requests(&settings, 4) {
                     assert_eq!(request.body.len(), body_bytes, "{dialect:?}");
                     let json: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
-                    let last = json["messages"].as_array().unwrap().last().unwrap();
+                    let turns = ["messages", "input", "contents"].iter().find_map(|name| json[name].as_array());
+                    let last = turns.unwrap().last().unwrap();
                     assert_eq!(last["role"], "user");
-                    assert!(last["content"].as_str().unwrap().starts_with("About "), "{last}");
+                    assert!(last.to_string().contains("About "), "{last}");
+                    assert_eq!(json.get("tools").is_some(), tools);
+                    assert_eq!(last.to_string().contains(PICTURE_BEGIN), image);
                 }
             }
         }

@@ -4,11 +4,15 @@ use std::cell::RefCell;
 use std::io;
 use std::time::Instant;
 
-use super::cli::Settings;
-use super::frames::FrameCutter;
+use super::corpus::Shape;
+use super::frames::{self, Frame, FrameCutter};
 use super::runtime::Socket;
+use super::settings::Settings;
+use super::spelling;
+use super::stream::Stream;
 use super::tally::{Failure, Tally};
 use weir_fake_provider::http::{BodyFraming, ChunkDecoder, ResponseHead};
+use weir_fake_provider::provider::{self, Digest};
 
 /// Enough for nearly every answer in one read.
 const BUF_BYTES: usize = 64 * 1024;
@@ -22,43 +26,64 @@ pub(super) struct Answered {
 
 /// An open connection.
 pub(super) struct Connection {
-    socket: Socket,
+    stream: Stream,
     buf: Vec<u8>,
     /// Bytes of `buf` that have arrived.
     filled: usize,
-    /// Present when answers are streams.
-    cutter: Option<FrameCutter>,
+    cutter: FrameCutter,
+    /// What the provider said of the body's bytes.
+    promised: Option<u64>,
     /// Heads are written by themselves.
     head_first: bool,
 }
 
 impl Connection {
     /// Opens a connection.
-    pub(super) async fn open(settings: &Settings, cutter: Option<FrameCutter>) -> io::Result<Self> {
+    pub(super) async fn open(settings: &Settings) -> io::Result<Self> {
         let socket = Socket::connect(settings.addr, settings.timeout).await?;
-        Ok(Self { socket, buf: vec![0; BUF_BYTES], filled: 0, cutter, head_first: settings.head_first })
+        let stream = Stream::client(socket, settings.tls.clone()).await?;
+        let cutter = FrameCutter::new(frames::EVENTS);
+        let (buf, head_first) = (vec![0; BUF_BYTES], settings.head_first);
+        Ok(Self { stream, buf, filled: 0, cutter, promised: None, head_first })
     }
 
     /// Sends a request and reads its answer. `since` is the moment from which its first byte is timed.
     pub(super) async fn exchange(
         &mut self,
         request: &[u8],
+        shape: Shape,
         since: Instant,
         tally: &RefCell<Tally>,
     ) -> Result<Answered, Failure> {
         let end = if self.head_first { memchr::memmem::find(request, b"\r\n\r\n").map_or(0, |at| at + 4) } else { 0 };
         let (first, rest) = request.split_at_checked(end).unwrap_or((&[], request));
         for part in [first, rest] {
-            self.socket.write_all(part).await.map_err(|error| failure_of(&error, Failure::Write))?;
+            self.stream.write_all(part).await.map_err(|error| failure_of(&error, Failure::Write))?;
         }
         tally.borrow_mut().sent_bytes += request.len() as u64;
         let head = self.read_head().await?;
-        let mut body = Body { since, last_frame: None, frames: 0, cutter: self.cutter.take(), tally };
+        // An error is a document, whatever was asked for.
+        let streamed = shape.separator.filter(|_| head.status < 400);
+        if let Some(separator) = streamed {
+            self.cutter.reset(separator);
+        }
+        let cutter = std::mem::replace(&mut self.cutter, FrameCutter::new(frames::EVENTS));
+        let digest = self.promised.map(|_| Digest::default());
+        let mut body =
+            Body { since, shape, streamed, cutter, digest, tally, last_read: None, frames: 0, has_text: false };
         let read = self.read_body(head, &mut body).await;
-        self.cutter = body.cutter.take();
+        let digest = body.finish();
+        self.cutter = body.cutter;
         read?;
-        if self.cutter.is_some() {
-            *tally.borrow_mut().streams_by_frames.entry(body.frames).or_default() += 1;
+        let mut tally = tally.borrow_mut();
+        if streamed.is_some() {
+            *tally.streams_by_frames.entry(body.frames).or_default() += 1;
+        }
+        if digest.is_some() {
+            tally.checked += 1;
+            if digest != self.promised {
+                return Err(Failure::Altered);
+            }
         }
         Ok(Answered { status: head.status, keep_alive: head.keep_alive })
     }
@@ -69,6 +94,7 @@ impl Connection {
             let arrived = self.buf.get(..self.filled).unwrap_or_default();
             match ResponseHead::parse(arrived).map_err(|_| Failure::Protocol)? {
                 Some(head) => {
+                    self.promised = promised(arrived.get(..head.head_bytes).unwrap_or_default());
                     self.consume(head.head_bytes);
                     if head.status >= 200 {
                         return Ok(head);
@@ -124,7 +150,7 @@ impl Connection {
 
     async fn fill(&mut self) -> Result<usize, Failure> {
         let free = self.buf.get_mut(self.filled..).unwrap_or_default();
-        let count = self.socket.read(free).await.map_err(|error| failure_of(&error, Failure::Read))?;
+        let count = self.stream.read(free).await.map_err(|error| failure_of(&error, Failure::Read))?;
         self.filled += count;
         Ok(count)
     }
@@ -140,37 +166,94 @@ impl Connection {
 /// The body of one answer as it arrives.
 struct Body<'a> {
     since: Instant,
-    last_frame: Option<Instant>,
-    frames: u64,
-    cutter: Option<FrameCutter>,
+    shape: Shape,
+    /// What ends its frames, where it is a stream.
+    streamed: Option<&'static [u8]>,
+    cutter: FrameCutter,
+    /// Of the bytes up to here, where they are compared.
+    digest: Option<Digest>,
     tally: &'a RefCell<Tally>,
+    /// When something came last.
+    last_read: Option<Instant>,
+    frames: u64,
+    /// Whether a frame has brought the model's text.
+    has_text: bool,
 }
 
 impl Body<'_> {
     fn arrive(&mut self, payload: &[u8]) {
         let mut tally = self.tally.borrow_mut();
         tally.received_bytes += payload.len() as u64;
-        let Some(cutter) = self.cutter.as_mut().filter(|_| !payload.is_empty()) else { return };
+        if payload.is_empty() {
+            return;
+        }
+        if self.streamed.is_none() {
+            if self.last_read.is_none() {
+                let now = Instant::now();
+                self.last_read = Some(now);
+                tally.first_byte.add(now - self.since);
+            }
+            if let Some(digest) = &mut self.digest {
+                digest.push(payload);
+            }
+            return;
+        }
         let now = Instant::now();
-        if self.last_frame.is_none() {
-            cutter.reset();
+        if self.last_read.is_none() {
             tally.first_byte.add(now - self.since);
         }
-        let mut previous = self.last_frame.replace(now);
-        tally.frames_split += u64::from(cutter.is_amid_frame());
-        let before = self.frames;
+        let mut previous = self.last_read.replace(now);
+        tally.frames_split += u64::from(self.cutter.is_amid_frame());
+        let (before, separator) = (self.frames, self.cutter.separator());
+        let Self { cutter, digest, frames, has_text, shape, since, .. } = self;
         cutter.push(payload, |frame| {
             tally.frames += 1;
-            self.frames += 1;
+            *frames += 1;
             if let Some(delay_ns) = frame.delay_ns {
                 tally.frame_delay.add_ns(delay_ns);
             }
             if let Some(previous) = previous.replace(now) {
                 tally.frame_gap.add(now - previous);
             }
+            if !*has_text && spelling::brings_text(shape.dialect, frame.bytes) {
+                *has_text = true;
+                tally.first_token.add(now - *since);
+            }
+            if let Some(digest) = digest {
+                push_frame(digest, frame, separator);
+            }
         });
         tally.frames_joined += (self.frames - before).saturating_sub(1);
     }
+
+    /// The digest of all that came, where it is compared.
+    fn finish(&mut self) -> Option<u64> {
+        if let Some(digest) = self.digest.as_mut().filter(|_| self.streamed.is_some()) {
+            digest.push(self.cutter.pending());
+        }
+        self.digest.as_ref().map(Digest::value)
+    }
+}
+
+/// A frame's bytes, with the stamp of its sending as zeros, as the provider counted them.
+fn push_frame(digest: &mut Digest, frame: Frame<'_>, separator: &[u8]) {
+    const ZEROS: [u8; provider::STAMP_DIGITS] = [b'0'; provider::STAMP_DIGITS];
+    let stamped = frame.delay_ns.and_then(|_| provider::stamp_at(frame.bytes));
+    match stamped.and_then(|at| Some((frame.bytes.get(..at)?, frame.bytes.get(at + ZEROS.len()..)?))) {
+        Some((before, behind)) => [before, &ZEROS, behind].into_iter().for_each(|part| digest.push(part)),
+        None => digest.push(frame.bytes),
+    }
+    digest.push(separator);
+}
+
+/// The digest that the provider put into the head.
+fn promised(head: &[u8]) -> Option<u64> {
+    let mut lines = head.split(|byte| *byte == b'\n');
+    let value = lines.find_map(|line| {
+        let (name, value) = line.split_at_checked(provider::DIGEST_FIELD.len())?;
+        value.strip_prefix(b":").filter(|_| name.eq_ignore_ascii_case(provider::DIGEST_FIELD.as_bytes()))
+    })?;
+    u64::from_str_radix(std::str::from_utf8(value).ok()?.trim(), 16).ok()
 }
 
 fn failure_of(error: &io::Error, otherwise: Failure) -> Failure {

@@ -1,10 +1,11 @@
-//! CPU time and memory of the measured processes, from `/proc`.
+//! CPU time and memory of the measured processes, from `/proc`, or of a control group.
 //!
 //! CPU time is the sum over all threads of `schedstat`, in nanoseconds; when a thread ended in between, its share is
 //! lost there, and the coarser but cumulative ticks of `stat` take over.
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::error::SetupError;
@@ -19,6 +20,27 @@ const QUIET_NS: u64 = 1_000_000;
 /// Waiting for quiet ends after this long in any case.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(2);
 
+/// Whose CPU time and memory are accounted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Subjects {
+    pub(super) pids: Vec<u32>,
+    /// Whether the processes that these have started count with them.
+    pub(super) with_children: bool,
+    /// Folders of control groups, version 2.
+    pub(super) groups: Vec<PathBuf>,
+}
+
+impl Subjects {
+    /// These processes and no others.
+    pub(super) fn pids(pids: &[u32]) -> Self {
+        Self { pids: pids.to_vec(), ..Self::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pids.is_empty() && self.groups.is_empty()
+    }
+}
+
 /// Cumulative CPU time and present memory of some processes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sample {
@@ -26,6 +48,8 @@ pub(super) struct Sample {
     threads: HashMap<(u32, u32), u64>,
     /// Ticks of all processes.
     ticks: u64,
+    /// Run time in nanoseconds of control groups.
+    groups_ns: u64,
     /// Resident memory of all processes in KiB.
     pub(super) rss_kib: u64,
 }
@@ -39,13 +63,33 @@ pub(super) struct CpuTime {
 }
 
 impl Sample {
-    /// Reads the processes' state.
-    pub(super) fn take(pids: &[u32]) -> Result<Self, SetupError> {
+    /// Reads the state of the processes and groups.
+    pub(super) fn take(subjects: &Subjects) -> Result<Self, SetupError> {
         let mut sample = Self::default();
-        for &pid in pids {
+        for &pid in &subjects.pids {
             sample.add(pid).ok_or_else(|| SetupError(format!("--pid {pid}: no such process, or /proc is closed")))?;
+            if subjects.with_children {
+                // One that ends meanwhile takes its figures with it.
+                for child in descendants(pid) {
+                    sample.add(child).unwrap_or_default();
+                }
+            }
+        }
+        for group in &subjects.groups {
+            let missing =
+                || SetupError(format!("{}: no control group (version 2) with cpu and memory", group.display()));
+            sample.add_group(group).ok_or_else(missing)?;
         }
         Ok(sample)
+    }
+
+    fn add_group(&mut self, group: &Path) -> Option<()> {
+        let stat = fs::read_to_string(group.join("cpu.stat")).ok()?;
+        let usage = stat.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+        self.groups_ns += usage.trim().parse::<u64>().ok()? * 1000;
+        let memory = fs::read_to_string(group.join("memory.current")).ok()?;
+        self.rss_kib += memory.trim().parse::<u64>().ok()? / 1024;
+        Some(())
     }
 
     fn add(&mut self, pid: u32) -> Option<()> {
@@ -69,26 +113,50 @@ impl Sample {
 
     /// CPU time spent since an earlier sample.
     pub(super) fn since(&self, earlier: &Self) -> CpuTime {
+        if self.threads.is_empty() && self.ticks == 0 && self.groups_ns > 0 {
+            return CpuTime { total_ns: self.groups_ns.saturating_sub(earlier.groups_ns), source: "cgroup" };
+        }
         let lost = earlier.threads.keys().any(|thread| !self.threads.contains_key(thread));
         if lost || self.threads.is_empty() {
-            return CpuTime { total_ns: (self.ticks - earlier.ticks) * TICK_NS, source: "stat" };
+            let ticks = self.ticks.saturating_sub(earlier.ticks);
+            return CpuTime { total_ns: ticks * TICK_NS + self.groups_since(earlier), source: "stat" };
         }
         let spent = |(thread, run_ns): (&(u32, u32), &u64)| {
             run_ns.saturating_sub(earlier.threads.get(thread).copied().unwrap_or(0))
         };
-        CpuTime { total_ns: self.threads.iter().map(spent).sum(), source: "schedstat" }
+        let threads_ns: u64 = self.threads.iter().map(spent).sum();
+        CpuTime { total_ns: threads_ns + self.groups_since(earlier), source: "schedstat" }
     }
+
+    fn groups_since(&self, earlier: &Self) -> u64 {
+        self.groups_ns.saturating_sub(earlier.groups_ns)
+    }
+}
+
+/// All processes that this one has started, and those that they have.
+fn descendants(pid: u32) -> Vec<u32> {
+    let (mut found, mut next) = (Vec::new(), vec![pid]);
+    while let Some(parent) = next.pop() {
+        let Ok(tasks) = fs::read_dir(format!("/proc/{parent}/task")) else { continue };
+        for task in tasks.flatten() {
+            let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let children: Vec<u32> = text.split_whitespace().filter_map(|child| child.parse().ok()).collect();
+            next.extend(&children);
+            found.extend(children);
+        }
+    }
+    found
 }
 
 /// Waits until the processes use almost no CPU any more, two seconds at most, so that work done after the last answer
 /// is counted. Returns the sample at that point and how long it took.
-pub(super) async fn settle(pids: &[u32]) -> Result<(Sample, Duration), SetupError> {
+pub(super) async fn settle(subjects: &Subjects) -> Result<(Sample, Duration), SetupError> {
     let start = Instant::now();
-    let mut sample = Sample::take(pids)?;
+    let mut sample = Sample::take(subjects)?;
     let mut quiet_looks = 0;
-    while !pids.is_empty() && quiet_looks < 2 && start.elapsed() < QUIET_WAIT_MAX {
+    while !subjects.is_empty() && quiet_looks < 2 && start.elapsed() < QUIET_WAIT_MAX {
         runtime::sleep(LOOK_EVERY).await;
-        let next = Sample::take(pids)?;
+        let next = Sample::take(subjects)?;
         quiet_looks = if next.since(&sample).total_ns < QUIET_NS { quiet_looks + 1 } else { 0 };
         sample = next;
     }
@@ -101,27 +169,57 @@ mod tests {
 
     #[test]
     fn counts_the_work_of_threads_that_ended_by_ticks() {
-        let busy = |sample: Sample, work_ms: u64| {
-            let end = Instant::now() + Duration::from_millis(work_ms);
+        // Works until the ticks show it: how long that takes depends on who else wants the core.
+        let busy = |sample: Sample| loop {
             let mut sum = 0u64;
-            while Instant::now() < end {
-                sum = std::hint::black_box(sum + 1);
+            (0..100_000u64).for_each(|number| sum = std::hint::black_box(sum ^ number));
+            let spent = Sample::take(&Subjects::pids(&[std::process::id()])).unwrap().since(&sample);
+            if spent.total_ns >= 2 * TICK_NS {
+                return spent;
             }
-            Sample::take(&[std::process::id()]).unwrap().since(&sample)
         };
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || receiver.recv().unwrap_or_default());
-        let before = Sample::take(&[std::process::id()]).unwrap();
+        let before = Sample::take(&Subjects::pids(&[std::process::id()])).unwrap();
         drop(sender);
         thread.join().unwrap();
         assert!(before.rss_kib > 0);
-        let spent = busy(before, 60);
-        assert_eq!(spent.source, "stat");
-        assert!(spent.total_ns >= 2 * TICK_NS, "{spent:?}");
+        assert_eq!(busy(before).source, "stat");
+    }
+
+    #[test]
+    fn processes_that_a_process_has_started_count_with_it() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let own = std::process::id();
+        assert!(descendants(own).contains(&child.id()));
+        let with = Sample::take(&Subjects { with_children: true, ..Subjects::pids(&[own]) }).unwrap();
+        assert!(with.threads.keys().any(|(pid, _)| *pid == child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_control_group_is_read_and_a_missing_one_is_named() {
+        let folder = std::env::temp_dir().join(format!("weir-loadtest-group-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let subjects = Subjects { groups: vec![folder.clone()], ..Subjects::default() };
+        let sample = |usage: u64| {
+            fs::write(folder.join("cpu.stat"), format!("usage_usec {usage}\nuser_usec 1\n")).unwrap();
+            fs::write(folder.join("memory.current"), "2097152\n").unwrap();
+            Sample::take(&subjects).unwrap()
+        };
+        let (first, second) = (sample(500), sample(1_700));
+        assert_eq!(second.since(&first), CpuTime { total_ns: 1_200_000, source: "cgroup" });
+        assert_eq!(second.rss_kib, 2048);
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(Sample::take(&subjects).unwrap_err().0.contains("no control group"));
     }
 
     #[test]
     fn an_unknown_process_is_named() {
-        assert_eq!(Sample::take(&[u32::MAX]).unwrap_err().0, "--pid 4294967295: no such process, or /proc is closed");
+        assert_eq!(
+            Sample::take(&Subjects::pids(&[u32::MAX])).unwrap_err().0,
+            "--pid 4294967295: no such process, or /proc is closed"
+        );
     }
 }

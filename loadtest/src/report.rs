@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::cli::{Arrivals, Mode, RequestDialect, Settings};
 use super::process::{CpuTime, Sample};
+use super::settings::{Arrivals, Mode, Settings};
 use super::tally::{Tally, Times};
 
 /// What the run measured around the tally.
@@ -17,6 +17,8 @@ pub(super) struct Measured {
     pub(super) after: Sample,
     pub(super) settled_in: Duration,
     pub(super) warmup_failed: u64,
+    /// Whether no process is accounted.
+    pub(super) is_unaccounted: bool,
 }
 
 /// A distribution of times in microseconds.
@@ -65,7 +67,7 @@ pub struct Report {
     pub arrivals: Option<&'static str>,
     /// Open mode: requests due per second.
     pub rate_per_s: Option<f64>,
-    /// `chat`, `messages` or `local`.
+    /// `chat`, `messages`, `responses`, `gemini` or `local`.
     pub dialect: &'static str,
     /// Whether answers were streams.
     pub stream: bool,
@@ -99,8 +101,12 @@ pub struct Report {
     pub other_latency: Option<Percentiles>,
     /// Open mode: how late the generator itself sent.
     pub send_lag: Option<Percentiles>,
-    /// Streams: until the first body byte.
+    /// Until the first body byte.
     pub first_byte: Option<Percentiles>,
+    /// Streams: until the first frame that brings the model's text.
+    pub first_token: Option<Percentiles>,
+    /// Answers whose bytes were compared with the digest that the fake provider put into their heads.
+    pub checked: u64,
     /// Streams: frames received.
     pub frames: u64,
     /// Streams: frames that arrived in one read with the frame before them.
@@ -147,11 +153,7 @@ impl Report {
                 Arrivals::Poisson => "poisson",
             }),
             rate_per_s: open.then_some(settings.rate_per_s),
-            dialect: match settings.dialect {
-                RequestDialect::Chat => "chat",
-                RequestDialect::Messages => "messages",
-                RequestDialect::Local => "local",
-            },
+            dialect: settings.dialect.name(),
             stream: settings.stream,
             connections: settings.connections,
             body_bytes: settings.body_bytes,
@@ -169,6 +171,8 @@ impl Report {
             other_latency: percentiles(&tally.other_latency),
             send_lag: percentiles(&tally.send_lag),
             first_byte: percentiles(&tally.first_byte),
+            first_token: percentiles(&tally.first_token),
+            checked: tally.checked,
             frames: tally.frames,
             frames_joined: tally.frames_joined,
             frames_split: tally.frames_split,

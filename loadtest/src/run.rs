@@ -10,12 +10,11 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::arrivals::Schedule;
-use super::bodies::Corpus;
-use super::cli::{Mode, RequestDialect, Settings};
 use super::connection::Connection;
-use super::frames::FrameCutter;
-use super::process::{self, Sample};
+use super::corpus::Corpus;
+use super::process::{self, Sample, Subjects};
 use super::report::{Measured, Report};
+use super::settings::{Mode, Settings};
 use super::tally::{Failure, Tally};
 use crate::error::SetupError;
 use crate::runtime;
@@ -27,55 +26,67 @@ const FIRST_SIGHT: Duration = Duration::from_secs(120);
 /// Pause before a broken connection is opened again.
 const REOPEN_PAUSE: Duration = Duration::from_millis(10);
 
+/// What is told of a phase while it is under way.
+pub(super) type Told = Rc<dyn Fn(&Tally, Duration)>;
+
+/// How often that is.
+const TELL_EVERY: Duration = Duration::from_millis(250);
+
 /// Performs a run.
 ///
 /// # Errors
 /// The run could not start: the backend does not, a process to account is unknown, or the target refuses connections.
 pub fn run(settings: Settings) -> Result<Report, SetupError> {
-    runtime::block_on(perform(Rc::new(settings)))?
+    let settings = Rc::new(settings);
+    let corpus = Rc::new(RefCell::new(Corpus::new(&settings)));
+    let subjects = Subjects::pids(&settings.pids);
+    let (tally, measured) = runtime::block_on(perform(&settings, &corpus, &subjects, None))??;
+    Ok(Report::new(&settings, &tally, &measured))
 }
 
-async fn perform(settings: Rc<Settings>) -> Result<Report, SetupError> {
-    Sample::take(&settings.pids)?;
-    let corpus = Rc::new(RefCell::new(Corpus::new(&settings)));
+/// One measurement: opens connections, warms up, settles, measures, settles.
+pub(super) async fn perform(
+    settings: &Rc<Settings>,
+    corpus: &Rc<RefCell<Corpus>>,
+    subjects: &Subjects,
+    told: Option<Told>,
+) -> Result<(Tally, Measured), SetupError> {
+    Sample::take(subjects)?;
     let mut slots = Vec::with_capacity(settings.connections);
     for number in 1..=settings.connections {
-        let opened = open(&settings).await;
+        let opened = Connection::open(settings).await;
         let explain = |error| SetupError(format!("--target {}: connection {number} failed: {error}", settings.target));
         slots.push(Some(opened.map_err(explain)?));
     }
     let mut warmup_failed = 0;
-    if !settings.warmup.is_zero() && !corpus.borrow().all_sent() {
+    if settings.sends_first && !settings.warmup.is_zero() && !corpus.borrow().all_sent() {
         // What counts as seen before is sent once before anything is measured: how long that takes depends on the target.
-        let closed = Rc::new(Settings { mode: Mode::Closed, ..(*settings).clone() });
-        let phase = Phase::new(&closed, &corpus, FIRST_SIGHT, 0);
+        let closed = Rc::new(Settings { mode: Mode::Closed, ..(**settings).clone() });
+        let phase = Phase::new(&closed, corpus, FIRST_SIGHT, 0);
         phase.until_all_sent.set(true);
-        slots = phase.perform(slots).await;
-        warmup_failed += phase.tally.borrow().failed(&settings);
+        corpus.borrow_mut().set_in_order(true);
+        slots = phase.perform(slots, None).await;
+        corpus.borrow_mut().set_in_order(false);
+        warmup_failed += phase.tally.borrow().failed(settings);
     }
     if !settings.warmup.is_zero() {
-        let phase = Phase::new(&settings, &corpus, settings.warmup, 1);
-        slots = phase.perform(slots).await;
-        warmup_failed += phase.tally.borrow().failed(&settings);
+        let phase = Phase::new(settings, corpus, settings.warmup, 1);
+        slots = phase.perform(slots, None).await;
+        warmup_failed += phase.tally.borrow().failed(settings);
     }
-    let (before, _) = process::settle(&settings.pids).await?;
-    let own_before = Sample::take(&[std::process::id()])?;
-    let phase = Phase::new(&settings, &corpus, settings.duration, 2);
-    let slots = phase.perform(slots).await;
+    let (before, _) = process::settle(subjects).await?;
+    let own = Subjects::pids(&[std::process::id()]);
+    let own_before = Sample::take(&own)?;
+    let phase = Phase::new(settings, corpus, settings.duration, 2);
+    let slots = phase.perform(slots, told).await;
     let elapsed = phase.start.elapsed();
-    let own_cpu = Sample::take(&[std::process::id()])?.since(&own_before);
-    let (after, settled_in) = process::settle(&settings.pids).await?;
+    let own_cpu = Sample::take(&own)?.since(&own_before);
+    let (after, settled_in) = process::settle(subjects).await?;
     drop(slots);
-    let measured = Measured { elapsed, own_cpu, before, after, settled_in, warmup_failed };
-    Ok(Report::new(&settings, &phase.tally.borrow(), &measured))
-}
-
-async fn open(settings: &Settings) -> std::io::Result<Connection> {
-    let cutter = settings.stream.then(|| match settings.gzip {
-        true => FrameCutter::flushes(),
-        false => FrameCutter::new(settings.dialect == RequestDialect::Local),
-    });
-    Connection::open(settings, cutter).await
+    let measured =
+        Measured { elapsed, own_cpu, before, after, settled_in, warmup_failed, is_unaccounted: subjects.is_empty() };
+    let tally = phase.tally.replace(Tally::new(0));
+    Ok((tally, measured))
 }
 
 /// One stretch of load.
@@ -94,11 +105,11 @@ struct Phase {
 
 impl Phase {
     fn new(settings: &Rc<Settings>, corpus: &Rc<RefCell<Corpus>>, length: Duration, seed: u64) -> Rc<Self> {
-        let schedule = Schedule::new(settings.rate_per_s, settings.arrivals, length, seed);
+        let schedule = Schedule::new(settings.rate_per_s, settings.arrivals, length, settings.seed ^ seed);
         Rc::new(Self {
             settings: Rc::clone(settings),
             corpus: Rc::clone(corpus),
-            tally: Rc::new(RefCell::new(Tally::new())),
+            tally: Rc::new(RefCell::new(Tally::new(settings.mix.len()))),
             schedule: RefCell::new(schedule),
             in_flight: Cell::new(0),
             start: Instant::now(),
@@ -108,7 +119,7 @@ impl Phase {
     }
 
     /// Runs the phase on these connections and gives back those that are still open.
-    async fn perform(self: &Rc<Self>, slots: Vec<Option<Connection>>) -> Vec<Option<Connection>> {
+    async fn perform(self: &Rc<Self>, slots: Vec<Option<Connection>>, told: Option<Told>) -> Vec<Option<Connection>> {
         let numbered = slots.into_iter().enumerate();
         let mut driven: FuturesUnordered<_> =
             numbered.map(|(connection, slot)| Rc::clone(self).drive(connection, slot)).collect();
@@ -117,9 +128,14 @@ impl Phase {
         let mut left = Vec::with_capacity(driven.len());
         while !driven.is_empty() {
             let rest = deadline.saturating_duration_since(Instant::now());
-            match runtime::timeout(rest, driven.next()).await {
+            let look = if told.is_some() { rest.min(TELL_EVERY) } else { rest };
+            match runtime::timeout(look, driven.next()).await {
                 Some(slot) => left.extend(slot),
+                None if look < rest => {}
                 None => break,
+            }
+            if let Some(told) = &told {
+                told(&self.tally.borrow(), self.start.elapsed());
             }
         }
         drop(driven);
@@ -175,20 +191,24 @@ impl Phase {
     ) -> Result<(), Failure> {
         let mut connection = match slot.take() {
             Some(connection) => connection,
-            None => open(&self.settings).await.map_err(|_| Failure::Connect)?,
+            None => Connection::open(&self.settings).await.map_err(|_| Failure::Connect)?,
         };
-        self.corpus.borrow_mut().next_into(number, request);
+        let shape = self.corpus.borrow_mut().next_into(number, request);
         if self.settings.mode == Mode::Open {
             self.tally.borrow_mut().send_lag.add(due.elapsed());
         }
-        let answered = connection.exchange(request, due, &self.tally).await?;
+        let answered = connection.exchange(request, shape, due, &self.tally).await?;
         let mut tally = self.tally.borrow_mut();
         *tally.statuses.entry(answered.status).or_default() += 1;
         match self.settings.expects(answered.status) {
-            true => tally.latency.add(due.elapsed()),
+            true => {
+                let taken = due.elapsed();
+                tally.latency.add(taken);
+                tally.latency_by_kind.get_mut(shape.kind).into_iter().for_each(|times| times.add(taken));
+            }
             false => tally.other_latency.add(due.elapsed()),
         }
-        *slot = Some(connection).filter(|_| answered.keep_alive);
+        *slot = Some(connection).filter(|_| answered.keep_alive && self.settings.keep_alive);
         Ok(())
     }
 }

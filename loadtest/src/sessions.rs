@@ -8,9 +8,10 @@
 //! Invariant: every request is valid JSON, and each turn's messages are byte for byte the beginning of the next turn's.
 
 use super::arrivals::Random;
-use super::cli::{RequestDialect, Settings};
 use super::prose;
 use super::request::{head, write_word};
+use super::settings::{RequestDialect, Settings};
+use super::spelling::{self, TOOLS, quoted};
 
 /// Requests of a session.
 pub(super) const TURNS: usize = 50;
@@ -24,13 +25,6 @@ const WORD: &str = "qqqqqqqqqqqq";
 
 const INSTRUCTIONS: &str = "You are a coding agent in a terminal. Work in small steps: look before you change anything, run the \
     tests after each change, and say in one sentence what you are about to do. Never invent files. Stop when the task is done.";
-
-const TOOLS: [(&str, &str, &str); 4] = [
-    ("read_file", "Reads a file and returns its lines with their numbers.", "path"),
-    ("list_files", "Lists the files below a folder with their sizes, newest first.", "folder"),
-    ("run_command", "Runs a command in the project's folder and returns what it printed.", "command"),
-    ("edit_file", "Replaces one passage of a file by another one and returns the lines around it.", "path"),
-];
 
 /// A prepared session.
 struct Session {
@@ -113,27 +107,10 @@ impl Sessions {
     }
 }
 
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
 /// The body without its messages: what stands before them, and behind them.
 fn envelope(settings: &Settings) -> (String, String) {
     let stream = settings.stream;
-    let tool = |(name, about, argument): &(&str, &str, &str)| {
-        let schema = format!(
-            r#"{{"type":"object","properties":{{"{argument}":{{"type":"string","description":"The {argument}, relative to the project."}}}},"required":["{argument}"]}}"#
-        );
-        match settings.dialect {
-            RequestDialect::Messages => {
-                format!(r#"{{"name":"{name}","description":"{about}","input_schema":{schema}}}"#)
-            }
-            _ => format!(
-                r#"{{"type":"function","function":{{"name":"{name}","description":"{about}","parameters":{schema}}}}}"#
-            ),
-        }
-    };
-    let tools = TOOLS.iter().map(tool).collect::<Vec<_>>().join(",");
+    let tools = spelling::tools(settings.dialect);
     let instructions = quoted(INSTRUCTIONS);
     match settings.dialect {
         RequestDialect::Messages => (
@@ -142,7 +119,15 @@ fn envelope(settings: &Settings) -> (String, String) {
             ),
             format!(r#"],"stream":{stream}}}"#),
         ),
-        _ => (
+        RequestDialect::Responses => (
+            format!(r#"{{"model":"fake-small","instructions":{instructions},"tools":[{tools}],"input":["#),
+            format!(r#"],"stream":{stream}}}"#),
+        ),
+        RequestDialect::Gemini => (
+            format!(r#"{{"systemInstruction":{{"parts":[{{"text":{instructions}}}]}},"tools":[{tools}],"contents":["#),
+            r#"],"generationConfig":{"maxOutputTokens":4096}}"#.to_owned(),
+        ),
+        RequestDialect::Chat | RequestDialect::Local => (
             format!(r#"{{"model":"fake-small","messages":[{{"role":"system","content":{instructions}}},"#),
             format!(r#"],"tools":[{tools}],"temperature":0.2,"stream":{stream}}}"#),
         ),
@@ -155,7 +140,7 @@ fn prepare(settings: &Settings, beside: usize, random: &mut Random) -> Session {
     let room = FIRST_BYTES.saturating_sub(beside + 200);
     let mut task = format!("Task {WORD}: ");
     prose::append(&mut task, room, random);
-    messages.push_str(&format!(r#"{{"role":"user","content":{}}}"#, quoted(&task)));
+    messages.push_str(&spelling::turn(settings.dialect, true, &task));
     ends.push(messages.len());
     for turn in 1..TURNS {
         let target = FIRST_BYTES + (LAST_BYTES - FIRST_BYTES) * turn / (TURNS - 1) - beside;
@@ -173,32 +158,16 @@ fn exchange(dialect: RequestDialect, turn: usize, target: usize, random: &mut Ra
     prose::append(&mut says, 80 + random.below(160), random);
     let id = format!("call_{turn:04}{WORD}");
     let arguments = format!(r#"{{"{argument}":"src/{WORD}/part_{turn}.rs"}}"#);
-    let call = match dialect {
-        RequestDialect::Messages => format!(
-            r#",{{"role":"assistant","content":[{{"type":"text","text":{}}},{{"type":"tool_use","id":"{id}","name":"{tool}","input":{arguments}}}]}}"#,
-            quoted(&says)
-        ),
-        _ => format!(
-            r#",{{"role":"assistant","content":{},"tool_calls":[{{"id":"{id}","type":"function","function":{{"name":"{tool}","arguments":{}}}}}]}}"#,
-            quoted(&says),
-            quoted(&arguments)
-        ),
-    };
-    messages.push_str(&call);
+    messages.push(',');
+    messages.push_str(&spelling::call(dialect, &says, &id, tool, &arguments));
     let mut result = format!("{WORD}\n");
     let room = target.saturating_sub(messages.len() + 120);
     while quoted(&result).len() < room {
         let bytes = (room - quoted(&result).len()).min(1024);
         brought(turn, bytes, random, &mut result);
     }
-    let brought = match dialect {
-        RequestDialect::Messages => format!(
-            r#",{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"{id}","content":{}}}]}}"#,
-            quoted(&result)
-        ),
-        _ => format!(r#",{{"role":"tool","tool_call_id":"{id}","content":{}}}"#, quoted(&result)),
-    };
-    messages.push_str(&brought);
+    messages.push(',');
+    messages.push_str(&spelling::result(dialect, &id, tool, &result));
 }
 
 /// Adds about so many bytes of what a tool brings: code, a listing, a log, or JSON.
@@ -240,12 +209,14 @@ mod tests {
 
     fn messages(body: &str) -> Vec<serde_json::Value> {
         let json: serde_json::Value = serde_json::from_str(body).unwrap();
-        json["messages"].as_array().unwrap().clone()
+        ["messages", "input", "contents"].iter().find_map(|name| json[name].as_array()).unwrap().clone()
     }
 
     #[test]
     fn a_session_grows_and_repeats_all_but_its_end() {
-        for dialect in [RequestDialect::Chat, RequestDialect::Messages] {
+        for dialect in
+            [RequestDialect::Chat, RequestDialect::Messages, RequestDialect::Responses, RequestDialect::Gemini]
+        {
             let settings = Settings { dialect, connections: 1, ..settings() };
             let bodies = bodies(&settings, 0, TURNS + 1);
             let length = |turn: usize| bodies[turn].len() as f64;
@@ -253,7 +224,7 @@ mod tests {
             assert!((length(TURNS - 1) / LAST_BYTES as f64 - 1.0).abs() < 0.02, "{}", length(TURNS - 1));
             for pair in bodies[..TURNS].windows(2) {
                 let (one, next) = (messages(&pair[0]), messages(&pair[1]));
-                assert!(next.len() == one.len() + 2 && next[..one.len()] == one[..]);
+                assert!(next.len() >= one.len() + 2 && next[..one.len()] == one[..]);
             }
             let (former, fresh) = (messages(&bodies[0]), messages(&bodies[TURNS]));
             assert_eq!(fresh.len(), former.len());

@@ -35,6 +35,7 @@ pub(super) fn render(report: &Report) -> String {
         ("unexpected", &report.other_latency),
         ("send lag", &report.send_lag),
         ("first byte", &report.first_byte),
+        ("first token", &report.first_token),
         ("frame gap", &report.frame_gap),
         ("frame delay", &report.frame_delay),
     ];

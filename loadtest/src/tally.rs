@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::cli::Settings;
+use super::settings::Settings;
 
 /// How a request came to nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +24,8 @@ pub(super) enum Failure {
     Timeout,
     /// The answer was not HTTP/1.1.
     Protocol,
+    /// The body is not what the provider sent.
+    Altered,
     /// The run ended first.
     Unfinished,
 }
@@ -37,16 +39,18 @@ impl Failure {
             Self::Closed => "closed",
             Self::Timeout => "timeout",
             Self::Protocol => "protocol",
+            Self::Altered => "altered",
             Self::Unfinished => "unfinished",
         }
     }
 }
 
 /// Times of one kind, in nanoseconds.
+#[derive(Clone)]
 pub(super) struct Times(Option<Histogram<u64>>);
 
 impl Times {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         // 1 us to 10 minutes with three digits; these bounds are accepted, so there always is a histogram.
         Self(Histogram::new_with_bounds(1_000, 600_000_000_000, 3).ok())
     }
@@ -80,8 +84,10 @@ pub(super) struct Tally {
     pub(super) other_latency: Times,
     /// How late requests were sent, open mode.
     pub(super) send_lag: Times,
-    /// From due time or sending to the first body byte, streams.
+    /// From due time or sending to the first body byte.
     pub(super) first_byte: Times,
+    /// From due time or sending to the first frame that brings the model's text, streams.
+    pub(super) first_token: Times,
     /// Between two frames of one stream.
     pub(super) frame_gap: Times,
     /// From the provider's sending of a frame to its arrival.
@@ -93,10 +99,15 @@ pub(super) struct Tally {
     pub(super) frames_split: u64,
     /// Whole streams by the number of their frames.
     pub(super) streams_by_frames: BTreeMap<u64, u64>,
+    /// Answers whose bytes were compared with what the provider said of them.
+    pub(super) checked: u64,
+    /// From due time or sending to the last byte, by the kind of the request; empty where there is one.
+    pub(super) latency_by_kind: Vec<Times>,
 }
 
 impl Tally {
-    pub(super) fn new() -> Self {
+    /// For so many kinds of requests.
+    pub(super) fn new(kinds: usize) -> Self {
         Self {
             statuses: BTreeMap::new(),
             failures: BTreeMap::new(),
@@ -107,12 +118,15 @@ impl Tally {
             other_latency: Times::new(),
             send_lag: Times::new(),
             first_byte: Times::new(),
+            first_token: Times::new(),
             frame_gap: Times::new(),
             frame_delay: Times::new(),
             frames: 0,
             frames_joined: 0,
             frames_split: 0,
             streams_by_frames: BTreeMap::new(),
+            checked: 0,
+            latency_by_kind: vec![Times::new(); kinds],
         }
     }
 

@@ -34,8 +34,24 @@ pub(super) fn settings() -> Settings {
         expect_status: None,
         allow_non_2xx: false,
         timeout: Duration::from_secs(5),
+        tools: false,
+        image: false,
+        keep_alive: true,
+        recorded: std::rc::Rc::from(Vec::new()),
+        mix: Vec::new(),
+        tls: None,
+        seed: 0,
+        sends_first: true,
     }
 }
+
+const DIALECTS: [RequestDialect; 5] = [
+    RequestDialect::Chat,
+    RequestDialect::Messages,
+    RequestDialect::Responses,
+    RequestDialect::Gemini,
+    RequestDialect::Local,
+];
 
 fn header(name: &str, value: &str) -> Vec<(String, String)> {
     vec![(name.to_owned(), value.to_owned())]
@@ -111,6 +127,28 @@ fn broken_answers_are_counted_by_kind() {
 }
 
 #[test]
+fn bytes_are_compared_with_what_the_provider_sent() {
+    let server = StdServer::start("127.0.0.1:0").unwrap();
+    for (dialect, stream) in DIALECTS.into_iter().flat_map(|dialect| [(dialect, false), (dialect, true)]) {
+        let headers = [header("x-fake-digest", "1"), header("x-fake-stamp", "1")].concat();
+        let report = run(Settings { addr: server.addr(), dialect, stream, headers, ..settings() }).unwrap();
+        assert!(report.failed == 0 && report.checked == report.ok && report.ok > 0, "{dialect:?} {stream}: {report:?}");
+    }
+    let other = header("x-fake-header", "x-fake-digest: 0000000000000001");
+    let report = run(Settings { addr: server.addr(), headers: other, ..settings() }).unwrap();
+    assert!(report.ok == 0 && report.failures["altered"] == report.failed && report.failed > 0, "{report:?}");
+}
+
+#[test]
+fn a_connection_for_each_request_is_opened_and_closed() {
+    let server = StdServer::start("127.0.0.1:0").unwrap();
+    let report = run(Settings { addr: server.addr(), keep_alive: false, ..settings() }).unwrap();
+    assert!(report.failed == 0 && report.ok > 4, "{report:?}");
+    // Those opened before the load carry a request each, too.
+    assert_eq!(server.connections_accepted(), report.ok);
+}
+
+#[test]
 fn a_refused_connection_is_a_setup_error() {
     let addr = StdServer::start("127.0.0.1:0").unwrap().addr();
     let error = run(Settings { addr, ..settings() }).unwrap_err();
@@ -119,7 +157,7 @@ fn a_refused_connection_is_a_setup_error() {
 
 #[test]
 fn streams_are_measured_frame_by_frame_in_every_dialect() {
-    for dialect in [RequestDialect::Chat, RequestDialect::Messages, RequestDialect::Local] {
+    for dialect in DIALECTS {
         let server = StdServer::start_with("127.0.0.1:0", Options::default()).unwrap();
         let mut headers = header("x-fake-frames", "5");
         headers.extend(header("x-fake-frame-ms", "4"));
@@ -129,12 +167,19 @@ fn streams_are_measured_frame_by_frame_in_every_dialect() {
         let per_answer = match dialect {
             RequestDialect::Chat => 5 + 4,
             RequestDialect::Messages => 5 + 6,
+            RequestDialect::Responses => 5 + 7,
+            RequestDialect::Gemini => 5 + 1,
             RequestDialect::Local => 5 + 1,
         };
         assert_eq!((report.failed, report.frames), (0, report.ok * per_answer), "{dialect:?}");
         let (gap, delay) = (report.frame_gap.unwrap(), report.frame_delay.unwrap());
         assert!(gap.mean_us > 3_000.0 && delay.p50_us < gap.p50_us, "{gap:?} {delay:?}");
-        assert!(report.first_byte.unwrap().p50_us < report.latency.unwrap().p50_us);
+        let (first_byte, latency) = (report.first_byte.unwrap().p50_us, report.latency.unwrap().p50_us);
+        let first_token = report.first_token.unwrap().p50_us;
+        assert!(
+            first_byte <= first_token && first_token < latency,
+            "{dialect:?}: {first_byte} {first_token} {latency}"
+        );
     }
 }
 
@@ -157,6 +202,10 @@ fn provider_settings() -> ProviderSettings {
         answer_bytes: 1024,
         frames: 3,
         frame_ms: 5,
+        delay_ms: 0,
+        stall: None,
+        digest: false,
+        tls: None,
         full: false,
         early: None,
         run_for: Some(Duration::from_secs(1)),
@@ -199,7 +248,10 @@ fn a_special_request_does_not_slow_down_the_ones_after_it() {
 fn the_fast_provider_paces_and_stamps_its_streams() {
     let start = std::time::Instant::now();
     let streamed = r#"{"model":"m","stream":true,"messages":[]}"#;
-    let all = ask_fast(provider_settings(), &(post("", streamed) + &post("Connection: close\r\n", "{}")));
+    let all = ask_fast(
+        provider_settings(),
+        &(post("", streamed) + &post("Connection: close\r\nx-fake-status: 400\r\n", "{}")),
+    );
     assert_eq!(all.matches("\"fake_sent_ns\":\"1").count(), 3 + 3, "role, three words, finish and usage: {all}");
     assert!(all.contains("data: [DONE]\n\n\r\n0\r\n\r\nHTTP/1.1 400 "), "{all}");
     assert!(start.elapsed() >= Duration::from_millis(6 * 5));

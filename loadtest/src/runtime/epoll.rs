@@ -264,8 +264,8 @@ impl Drop for Sleep {
 
 /// A TCP connection, Nagle's algorithm off.
 pub(crate) struct Socket {
-    registration: Registration,
-    stream: net::TcpStream,
+    registration: Rc<Registration>,
+    stream: Rc<net::TcpStream>,
     silence_max: Option<Duration>,
 }
 
@@ -297,7 +297,7 @@ impl Socket {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let registration = Registration::new(&stream)?;
-        Ok(Self { registration, stream, silence_max })
+        Ok(Self { registration: Rc::new(registration), stream: Rc::new(stream), silence_max })
     }
 
     /// Reads what is there, waiting for the first byte; 0 is the end.
@@ -305,7 +305,7 @@ impl Socket {
         let Self { registration, stream, silence_max } = self;
         bounded(*silence_max, |context| {
             if registration.slot(|slot| slot.readable) == Some(true) {
-                match stream.read(buf) {
+                match (&**stream).read(buf) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                         context.waker().wake_by_ref();
@@ -331,7 +331,7 @@ impl Socket {
         let Self { registration, stream, silence_max } = self;
         let mut rest = bytes;
         while !rest.is_empty() {
-            let count = bounded(*silence_max, |context| match stream.write(rest) {
+            let count = bounded(*silence_max, |context| match (&**stream).write(rest) {
                 Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     registration.wait_writable(context.waker());
@@ -344,6 +344,19 @@ impl Socket {
             rest = rest.get(count..).unwrap_or_default();
         }
         Ok(())
+    }
+
+    /// The same connection twice: one to read from, one to write to, each by a task of its own.
+    pub(crate) fn split(self) -> (Self, Self) {
+        let Self { registration, stream, silence_max } = &self;
+        let writer =
+            Self { registration: Rc::clone(registration), stream: Rc::clone(stream), silence_max: *silence_max };
+        (self, writer)
+    }
+
+    /// When the connection is dropped, its peer is told that it broke.
+    pub(crate) fn reset_when_dropped(&self) -> io::Result<()> {
+        socket2::SockRef::from(&*self.stream).set_linger(Some(Duration::ZERO))
     }
 
     /// Says that nothing more will be written.

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Where [`stamp_now`] writes the sending time, as a JSON member.
 const STAMP_MEMBER: &[u8] = b"\"fake_sent_ns\":\"";
 /// Digits of a time in nanoseconds since 1970, until the year 2286.
-const STAMP_DIGITS: usize = 19;
+pub const STAMP_DIGITS: usize = 19;
 
 /// A piece of the body and the pause in front of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,7 +222,7 @@ pub(super) const STAMP_BLANK: &str = "\"fake_sent_ns\":\"0000000000000000000\","
 
 /// Writes the present time into the stamp of an outgoing frame, if it carries one.
 pub fn stamp_now(bytes: &mut [u8]) {
-    let Some(start) = memchr::memmem::find(bytes, STAMP_MEMBER).map(|at| at + STAMP_MEMBER.len()) else { return };
+    let Some(start) = stamp_at(bytes) else { return };
     let Some(digits) = bytes.get_mut(start..start + STAMP_DIGITS) else { return };
     let mut rest = now_ns();
     for digit in digits.iter_mut().rev() {
@@ -231,9 +231,14 @@ pub fn stamp_now(bytes: &mut [u8]) {
     }
 }
 
+/// Where a frame's stamp begins, if it has one: [`STAMP_DIGITS`] digits.
+pub fn stamp_at(frame: &[u8]) -> Option<usize> {
+    memchr::memmem::find(frame, STAMP_MEMBER).map(|at| at + STAMP_MEMBER.len())
+}
+
 /// The time at which a frame was stamped, in nanoseconds since 1970.
 pub fn read_stamp(frame: &[u8]) -> Option<u64> {
-    let start = memchr::memmem::find(frame, STAMP_MEMBER)? + STAMP_MEMBER.len();
+    let start = stamp_at(frame)?;
     std::str::from_utf8(frame.get(start..start + STAMP_DIGITS)?).ok()?.parse().ok()
 }
 

@@ -1,6 +1,6 @@
 //! What a generation request asks for, whatever its dialect.
 //!
-//! Reads leniently what all three dialects spell alike (model, stream, messages, tools) and knows their differences only
+//! Reads leniently what all dialects spell alike (model, stream, messages, tools) and knows their differences only
 //! as lists of places to look at.
 
 use serde_json::Value;
@@ -38,20 +38,30 @@ impl Ask {
     /// Reads a request body.
     pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
         let json: Value = serde_json::from_slice(body).map_err(|error| format!("body is not JSON: {error}"))?;
-        let model_sent = match json.get("model").and_then(Value::as_str) {
-            Some(model) if !model.is_empty() => model.to_owned(),
-            _ => return Err("you must provide a model parameter".to_owned()),
-        };
+        match json.get("model").and_then(Value::as_str) {
+            Some(model) if !model.is_empty() => Ok(Self::of(&json, model.to_owned())),
+            _ => Err("you must provide a model parameter".to_owned()),
+        }
+    }
+
+    /// Reads a request body whose path names the model, and whether the answer is a stream.
+    pub(super) fn parse_named(body: &[u8], model: &str, stream: bool) -> Result<Self, String> {
+        let json: Value = serde_json::from_slice(body).map_err(|error| format!("body is not JSON: {error}"))?;
+        Ok(Self { stream: Some(stream), ..Self::of(&json, model.to_owned()) })
+    }
+
+    fn of(json: &Value, model_sent: String) -> Self {
         let mut texts = Vec::new();
-        for member in ["system", "instructions", "prompt", "input", "messages"] {
+        for member in ["system", "instructions", "systemInstruction", "prompt", "input", "messages", "contents"] {
             collect_text(json.get(member), &mut texts);
         }
-        let prompt = newest_user_text(&json);
-        let answered = last_message(&json).is_some_and(is_tool_result);
-        let tool = if answered { None } else { called_tool(&json, &prompt) };
+        let prompt = newest_user_text(json);
+        let answered = last_message(json).is_some_and(is_tool_result);
+        let tool = if answered { None } else { called_tool(json, &prompt) };
         let cap = ["max_tokens", "max_completion_tokens", "max_output_tokens"].iter().find_map(|name| json.get(name));
         let cap = cap.or_else(|| json.get("options")?.get("num_predict"));
-        Ok(Self {
+        let cap = cap.or_else(|| json.get("generationConfig")?.get("maxOutputTokens"));
+        Self {
             model: model_sent.split('@').next().unwrap_or_default().to_owned(),
             model_sent,
             text_bytes: texts.iter().map(|text| text.len()).sum(),
@@ -60,7 +70,7 @@ impl Ask {
             include_usage: json.pointer("/stream_options/include_usage") == Some(&Value::Bool(true)),
             max_tokens: cap.and_then(Value::as_u64).and_then(|cap| usize::try_from(cap).ok()),
             tool,
-        })
+        }
     }
 }
 
@@ -70,7 +80,7 @@ fn collect_text<'a>(value: Option<&'a Value>, texts: &mut Vec<&'a str>) {
         Some(Value::String(text)) => texts.push(text),
         Some(Value::Array(items)) => items.iter().for_each(|item| collect_text(Some(item), texts)),
         Some(Value::Object(members)) => {
-            for name in ["text", "content"] {
+            for name in ["text", "content", "parts"] {
                 collect_text(members.get(name), texts);
             }
         }
@@ -85,7 +95,7 @@ fn text_of(value: Option<&Value>) -> String {
 }
 
 fn newest_user_text(json: &Value) -> String {
-    for member in ["messages", "input"] {
+    for member in ["messages", "input", "contents"] {
         let Some(Value::Array(items)) = json.get(member) else { continue };
         let spoken = |item: &&Value| item.get("role").and_then(Value::as_str) == Some("user");
         if let Some(message) = items.iter().rev().find(spoken).or_else(|| items.last()) {
@@ -96,21 +106,25 @@ fn newest_user_text(json: &Value) -> String {
 }
 
 fn last_message(json: &Value) -> Option<&Value> {
-    json.get("messages").or_else(|| json.get("input"))?.as_array()?.last()
+    ["messages", "input", "contents"].iter().find_map(|name| json.get(name))?.as_array()?.last()
 }
 
 fn is_tool_result(message: &Value) -> bool {
     let is = |value: &Value, name: &str, wanted: &str| value.get(name).and_then(Value::as_str) == Some(wanted);
     let in_parts = |part: &Value| is(part, "type", "tool_result");
+    let brought = |part: &Value| part.get("functionResponse").is_some();
     is(message, "role", "tool")
         || is(message, "type", "function_call_output")
         || message.get("content").and_then(Value::as_array).is_some_and(|parts| parts.iter().any(in_parts))
+        || message.get("parts").and_then(Value::as_array).is_some_and(|parts| parts.iter().any(brought))
 }
 
 /// The first offered tool whose name the prompt mentions.
 fn called_tool(json: &Value, prompt: &str) -> Option<Tool> {
     let prompt = prompt.to_ascii_lowercase();
-    json.get("tools")?.as_array()?.iter().find_map(|tool| {
+    let tools = json.get("tools")?.as_array()?;
+    let declared = tools.iter().filter_map(|tool| tool.get("functionDeclarations")?.as_array()).flatten();
+    tools.iter().chain(declared).find_map(|tool| {
         let function = tool.get("function").unwrap_or(tool);
         let name = function.get("name")?.as_str()?;
         let schema = function.get("parameters").or_else(|| function.get("input_schema"));

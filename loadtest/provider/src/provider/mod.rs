@@ -1,9 +1,9 @@
 //! A fake LLM provider as pure logic: a request in, a plan of the answer out.
 //!
-//! Speaks three dialects well enough for their official clients: chat-completions (`/v1/chat/completions`,
+//! Speaks four dialects well enough for their official clients: chat-completions (`/v1/chat/completions`,
 //! `/v1/completions`, `/v1/embeddings`, `/v1/models`, `/v1/responses`, also below Azure's
 //! `/openai/deployments/{name}`), messages (`/v1/messages`, `/v1/messages/count_tokens`, `/v1/models` with
-//! `anthropic-version`) and the local server (`/api/generate`, `/api/chat`, `/api/tags`, `/api/embed`,
+//! `anthropic-version`), generate-content (`/v1beta/models/{name}:generateContent`, `:streamGenerateContent`) and the local server (`/api/generate`, `/api/chat`, `/api/tags`, `/api/embed`,
 //! `/api/embeddings`, `/api/version`). How an answer can be bent is told in the directives' table of `steer.rs`: header
 //! fields `x-fake-*`, `model@directive=value`, or `[[fake directive=value]]` in the prompt.
 //!
@@ -13,6 +13,8 @@
 mod answer;
 mod ask;
 mod chat;
+mod digest;
+mod gemini;
 mod local;
 mod messages;
 mod reply;
@@ -27,14 +29,19 @@ use std::borrow::Cow;
 use std::io::Write as _;
 
 use crate::http::Request;
-pub use answer::{Answer, Ending, Framing, Piece, Script, Write, now_ns, read_stamp, stamp_now};
+pub use answer::{
+    Answer, Ending, Framing, Piece, STAMP_DIGITS, Script, Write, now_ns, read_stamp, stamp_at, stamp_now,
+};
 use ask::Ask;
+pub use digest::Digest;
 use reply::Reply;
 use steer::Steering;
 
 const JSON: &str = "application/json";
 const SSE: &str = "text/event-stream; charset=utf-8";
 const NDJSON: &str = "application/x-ndjson";
+/// The field that carries an answer's digest as 16 hex digits, where it is asked for.
+pub const DIGEST_FIELD: &str = "x-fake-digest";
 /// Every answer is made at this second, so that answers compare.
 const CREATED: u64 = 1_700_000_000;
 /// The models the lists name.
@@ -45,6 +52,7 @@ const MODELS: [&str; 3] = ["fake-large", "fake-small", "fake-embedding"];
 enum Dialect {
     Chat,
     Messages,
+    Gemini,
     Local,
 }
 
@@ -55,6 +63,7 @@ enum Endpoint {
     Completion,
     Responses,
     Messages,
+    Gemini,
     LocalGenerate,
     LocalChat,
 }
@@ -78,6 +87,7 @@ fn dialect_of(request: &Request) -> Dialect {
         path if path.starts_with("/v1/messages") => Dialect::Messages,
         path if path.starts_with("/v1/models") && request.header("anthropic-version").is_some() => Dialect::Messages,
         path if path.starts_with("/api/") => Dialect::Local,
+        path if gemini::model_of(path).is_some() => Dialect::Gemini,
         _ => Dialect::Chat,
     }
 }
@@ -95,6 +105,9 @@ fn route(request: &Request, dialect: Dialect, steering: Steering) -> Answer {
         "/v1/messages" if post => generate(Endpoint::Messages, dialect, request, steering),
         "/api/generate" if post => generate(Endpoint::LocalGenerate, dialect, request, steering),
         "/api/chat" if post => generate(Endpoint::LocalChat, dialect, request, steering),
+        path if post && dialect == Dialect::Gemini && gemini::model_of(path).is_some() => {
+            generate(Endpoint::Gemini, dialect, request, steering)
+        }
         "/v1/messages/count_tokens" if post => counted(request, dialect, steering),
         "/v1/embeddings" | "/api/embed" | "/api/embeddings" if post => embed(request, dialect, steering),
         "/v1/models" if read && dialect == Dialect::Messages => finish(dialect, steering, messages::models()),
@@ -127,6 +140,7 @@ fn generate(endpoint: Endpoint, dialect: Dialect, request: &Request, steering: S
             Endpoint::Chat | Endpoint::Completion => chat::frames(endpoint, &ask, &reply, &steering, stamp),
             Endpoint::Responses => responses::frames(&ask, &reply, &steering, stamp),
             Endpoint::Messages => messages::frames(&ask, &reply, &steering, stamp),
+            Endpoint::Gemini => gemini::frames(&ask, &reply, &steering, stamp),
             Endpoint::LocalGenerate | Endpoint::LocalChat => local::frames(endpoint, &ask, &reply, &steering, stamp),
         };
         let content_type = if dialect == Dialect::Local { NDJSON } else { SSE };
@@ -140,6 +154,7 @@ fn generate(endpoint: Endpoint, dialect: Dialect, request: &Request, steering: S
         Endpoint::Completion => chat::whole_completion(&ask, reply, &steering),
         Endpoint::Responses => responses::whole(&ask, reply, &steering),
         Endpoint::Messages => messages::whole(&ask, reply, &steering),
+        Endpoint::Gemini => gemini::whole(&ask, reply, &steering),
         Endpoint::LocalGenerate | Endpoint::LocalChat => local::whole(endpoint, &ask, reply, &steering),
     };
     if let Some(target) = steering.answer_bytes {
@@ -152,7 +167,10 @@ fn generate(endpoint: Endpoint, dialect: Dialect, request: &Request, steering: S
 
 /// The request's body, and its directives beside those of the header.
 fn asked(request: &Request, steering: Steering) -> Result<(Ask, Steering), String> {
-    let ask = Ask::parse(&request.body)?;
+    let ask = match gemini::model_of(&request.path) {
+        Some((model, stream)) => Ask::parse_named(&request.body, model, stream)?,
+        None => Ask::parse(&request.body)?,
+    };
     let steering = steering.or(Steering::of_prompt(&ask.prompt)?).or(Steering::of_model(&ask.model_sent)?);
     Ok((ask, steering))
 }
@@ -199,6 +217,9 @@ fn bend(mut answer: Answer, steering: Steering) -> Answer {
     if steering.gzip {
         compress(&mut answer);
     }
+    if steering.digest {
+        answer.headers.push((DIGEST_FIELD.to_owned(), format!("{:016x}", Digest::of(&answer.body()))));
+    }
     answer.framing = steering.framing.unwrap_or(answer.framing);
     if steering.close {
         answer.ending = Ending::Close;
@@ -230,6 +251,7 @@ fn failure(dialect: Dialect, status: u16, message: &str) -> Answer {
     let body = match dialect {
         Dialect::Chat => chat::error(status, message),
         Dialect::Messages => messages::error(status, message),
+        Dialect::Gemini => gemini::error(status, message),
         Dialect::Local => format!(r#"{{"error":{}}}"#, quoted(message)),
     };
     let mut answer = Answer::whole(status, JSON, body);

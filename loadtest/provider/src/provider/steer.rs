@@ -16,6 +16,7 @@
 //! | `cached-tokens` | 0-1000000 | prompt tokens read from a cache, as the dialect counts them |
 //! | `cache-write-tokens` | 0-1000000 | prompt tokens written to a cache (messages only) |
 //! | `reasoning-tokens` | 0-1000000 | completion tokens spent on reasoning (not messages) |
+//! | `digest` | `1` | the head carries a digest of the body's bytes, stamps counted as zeros |
 //! | `stamp` | `1` | stream frames carry the time they were sent |
 //! | `retry-after` | text | sets that response field |
 //! | `header` | `name: value` | adds a response field; may be repeated |
@@ -45,6 +46,7 @@ pub(super) struct Steering {
     pub(super) cached: Option<usize>,
     pub(super) cache_write: Option<usize>,
     pub(super) reasoning: Option<usize>,
+    pub(super) digest: bool,
     pub(super) stamp: bool,
     pub(super) close: bool,
     pub(super) headers: Vec<(String, String)>,
@@ -90,6 +92,7 @@ impl Steering {
             cached: self.cached.or(weaker.cached),
             cache_write: self.cache_write.or(weaker.cache_write),
             reasoning: self.reasoning.or(weaker.reasoning),
+            digest: self.digest || weaker.digest,
             stamp: self.stamp || weaker.stamp,
             close: self.close || weaker.close,
             headers: [self.headers, weaker.headers].concat(),
@@ -123,6 +126,7 @@ impl Steering {
             "cached-tokens" => self.cached = Some(number(name, value, 0, 1_000_000)?),
             "cache-write-tokens" => self.cache_write = Some(number(name, value, 0, 1_000_000)?),
             "reasoning-tokens" => self.reasoning = Some(number(name, value, 0, 1_000_000)?),
+            "digest" if value == "1" => self.digest = true,
             "stamp" if value == "1" => self.stamp = true,
             "close" if value == "1" => self.close = true,
             "retry-after" => self.headers.push(("retry-after".to_owned(), value.to_owned())),
@@ -130,7 +134,7 @@ impl Steering {
                 Some((name, value)) => self.headers.push((name.trim().to_owned(), value.trim().to_owned())),
                 None => return Err(format!("directive `header` is `{value}`; accepted is `name: value`")),
             },
-            "encoding" | "framing" | "usage" | "stamp" | "close" => {
+            "encoding" | "framing" | "usage" | "digest" | "stamp" | "close" => {
                 return Err(format!("directive `{name}` does not know the value `{value}`"));
             }
             _ => return Err(format!("directive `{name}` is unknown")),

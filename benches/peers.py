@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""Weir beside the gateways that people choose between, under one plan, in one run of weir-loadtest.
+
+    benches/peers.py --loadtest target/release/weir-loadtest --weir target/release/weir --install --plan quick --plan session
+
+All targets are started in front of one fake provider and take turns in every round. Known are direct, nginx, haproxy, litellm, portkey,
+weir-pass (no analysis, no storage, no cost estimation) and weir (its defaults); what cannot be started is left out, and the table says
+why. --install gets what is missing: nginx and HAProxy by apt, LiteLLM by pip into an environment of its own, Portkey's gateway by npm,
+the latter two into --tools. Any other gateway takes part by its command, with {port} and {upstream} where they go, and is asked for its
+readiness at --ready; another form of Weir by a file with more of its settings:
+
+    --weir-form everything=everything.yaml
+    --other 'mine=/opt/mine/gateway --listen 127.0.0.1:{port} --upstream {upstream}'
+
+For each plan PLAN.md, PLAN.json and PLAN.html are written into --out. Only loopback, only processes started here are ended. Exit code: 0
+all answers as expected, 1 some failed, 2 it could not be done.
+"""
+
+import argparse
+import contextlib
+import copy
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import side_by_side as bench
+from latency import haproxy
+
+LITELLM = """
+model_list:
+  - model_name: fake-small
+    litellm_params:
+      model: openai/fake-small
+      api_base: {upstream}/v1
+      api_key: fake-key-for-load-tests
+litellm_settings:
+  telemetry: false
+"""
+# Portkey's gateway is told by the caller where to go; the others take no notice of these fields.
+PORTKEY_FIELDS = ["x-portkey-provider: openai", "x-portkey-custom-host: {upstream}/v1"]
+START_S = 120
+
+
+def run_quietly(command, why):
+    print(f"{why}: {shlex.join(map(str, command))}", file=sys.stderr, flush=True)
+    done = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise bench.SetupError(f"{why} failed:\n{done.stdout[-2000:]}")
+
+
+def by_apt(package, options):
+    if options.install and not shutil.which(package, path="/usr/sbin:/usr/bin:/usr/local/sbin"):
+        run_quietly(["apt-get", "install", "-y", "--no-install-recommends", package], f"installing {package}")
+
+
+def litellm_binary(options):
+    place = options.tools / "litellm"
+    binary = place / "bin" / "litellm"
+    if options.install and not binary.exists():
+        run_quietly([sys.executable, "-m", "venv", place], "making an environment for LiteLLM")
+        run_quietly([place / "bin" / "pip", "install", "--quiet", f"litellm[proxy]{options.litellm_version}"], "installing LiteLLM")
+    if not binary.exists():
+        raise bench.SetupError("not installed: run with --install, or put it where --tools says")
+    return binary
+
+
+def portkey_script(options):
+    place = options.tools / "portkey"
+    script = place / "node_modules" / "@portkey-ai" / "gateway" / "build" / "start-server.js"
+    if options.install and not script.exists():
+        place.mkdir(parents=True, exist_ok=True)
+        package = f"@portkey-ai/gateway{options.portkey_version}"
+        run_quietly(["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", place, package], "installing Portkey's gateway")
+    if not script.exists():
+        raise bench.SetupError("not installed: run with --install, or put it where --tools says")
+    return script
+
+
+@contextlib.contextmanager
+def started(options, command, port, ready, work, name, environment=None):
+    """A gateway under way: its URL and its process."""
+    log = work / f"{name}.log"
+    with_environment = ["env", *[f"{key}={value}" for key, value in (environment or {}).items()], *command]
+    with bench.process(bench.pinned(options.proxy_core, with_environment), log) as child:
+        bench.READY_TIMEOUT_S = START_S
+        bench.wait_ready(child, f"http://127.0.0.1:{port}{ready}", log)
+        yield f"http://127.0.0.1:{port}", [child.pid]
+
+
+@contextlib.contextmanager
+def litellm(options, upstream, work):
+    port, config = bench.free_port(), work / "litellm.yaml"
+    config.write_text(LITELLM.format(upstream=upstream))
+    # It listens on loopback only, and every key may call it, as with the others.
+    environment = {"NO_PROXY": "*", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
+    command = [litellm_binary(options), "--config", config, "--host", "127.0.0.1", "--port", port, "--num_workers", 1]
+    with started(options, command, port, "/health/liveliness", work, "litellm", environment) as target:
+        yield target
+
+
+@contextlib.contextmanager
+def portkey(options, upstream, work):
+    port = bench.free_port()
+    command = ["node", portkey_script(options), f"--port={port}", "--headless"]
+    environment = {"TRUSTED_CUSTOM_HOSTS": "127.0.0.1,localhost", "NODE_ENV": "production"}
+    with started(options, command, port, "/", work, "portkey", environment) as target:
+        yield target
+
+
+@contextlib.contextmanager
+def other(command, options, upstream, work, name):
+    port = bench.free_port()
+    filled = [part.format(port=port, upstream=upstream, work=work) for part in shlex.split(command)]
+    with started(options, filled, port, options.ready, work, name) as target:
+        yield target
+
+
+@contextlib.contextmanager
+def proxy(by, package, options, upstream, work):
+    by_apt(package, options)
+    place = work / package
+    place.mkdir()
+    with by(options, upstream, place) as target:
+        yield target
+
+
+@contextlib.contextmanager
+def weir(name, passthrough, options, upstream, work, settings=None):
+    place, own = work / name, copy.copy(options)
+    place.mkdir()
+    own.weir_extra = settings
+    with bench.weir(own, upstream, place, passthrough) as target:
+        yield target
+
+
+TARGETS = {
+    "direct": lambda options, upstream, work: bench.direct(options, upstream, work),
+    "nginx": lambda options, upstream, work: proxy(bench.nginx, "nginx", options, upstream, work),
+    "haproxy": lambda options, upstream, work: proxy(haproxy, "haproxy", options, upstream, work),
+    "litellm": litellm,
+    "portkey": portkey,
+    "weir-pass": lambda options, upstream, work: weir("weir-pass", True, options, upstream, work),
+    "weir": lambda options, upstream, work: weir("weir", False, options, upstream, work),
+}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--loadtest", required=True, help="path of weir-loadtest")
+    parser.add_argument("--weir", help="path of weir; without it Weir takes no part")
+    parser.add_argument("--targets", default=",".join(TARGETS), help="which ones, with commas between them (default: %(default)s)")
+    parser.add_argument("--weir-form", action="append", default=[], metavar="NAME=FILE", help="Weir with these settings added; may be repeated")
+    parser.add_argument("--other", action="append", default=[], metavar="NAME=COMMAND", help="another gateway; may be repeated")
+    parser.add_argument("--ready", default="/", help="the path at which another gateway answers 200 when it is ready")
+    parser.add_argument("--plan", action="append", help="plans of weir-loadtest; may be repeated (default: quick)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--duration", help="of each measurement, in place of the plan's: 2s")
+    parser.add_argument("--rate", help="requests per second, in place of the plan's")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("target/peers/results"))
+    parser.add_argument("--tools", type=pathlib.Path, default=pathlib.Path("target/peers"), help="where LiteLLM and Portkey's gateway are")
+    parser.add_argument("--install", action="store_true", help="get what is missing from apt, PyPI and npm")
+    parser.add_argument("--litellm-version", default="", metavar="==1.2.3", help="in place of the newest")
+    parser.add_argument("--portkey-version", default="", metavar="@1.2.3", help="in place of the newest")
+    parser.add_argument("--nginx", default="nginx")
+    parser.add_argument("--proxy-core", type=int, default=0, help="the core of the gateways")
+    parser.add_argument("--load-core", type=int, default=1, help="the core of the provider and the load tester")
+    options = parser.parse_args()
+    options.plan = options.plan or ["quick"]
+    options.tools, options.out = options.tools.resolve(), options.out.resolve()
+    # What the helpers of side_by_side.py ask for.
+    options.stream, options.connections, options.core_threads = True, 1000, 1
+    options.io_driver, options.weir_extra = "auto", None
+    return options
+
+
+def wanted(options):
+    names = [name for name in options.targets.split(",") if name]
+    unknown = [name for name in names if name not in TARGETS]
+    if unknown:
+        raise bench.SetupError(f"--targets: {', '.join(unknown)}; accepted are {', '.join(TARGETS)}")
+    all_of = {name: TARGETS[name] for name in names if options.weir or not name.startswith("weir")}
+    for text in options.weir_form:
+        name, _, settings = text.partition("=")
+        if not options.weir or not name or not pathlib.Path(settings).is_file():
+            raise bench.SetupError(f"--weir-form is `{text}`; accepted is NAME=FILE, with --weir")
+        all_of[name] = lambda options, upstream, work, name=name, settings=settings: weir(name, False, options, upstream, work, settings)
+    for text in options.other:
+        name, _, command = text.partition("=")
+        if not name or not command:
+            raise bench.SetupError(f"--other is `{text}`; accepted is NAME=COMMAND with {{port}} and {{upstream}} in it")
+        all_of[name] = lambda options, upstream, work, command=command, name=name: other(command, options, upstream, work, name)
+    return all_of
+
+
+def measure(options, plan, running, upstream):
+    name = pathlib.Path(plan).stem
+    files = {kind: options.out / f"{name}.{kind}" for kind in ("md", "json", "html")}
+    command = [options.loadtest, "run", "--plan", plan, "--rounds", options.rounds]
+    command += ["--json", files["json"], "--markdown", files["md"], "--html", files["html"]]
+    for option in ("duration", "rate"):
+        if getattr(options, option):
+            command += [f"--{option}", getattr(options, option)]
+    for name, (url, pids) in running.items():
+        command += ["--target", f"{name}={url}"]
+        if pids:
+            command += ["--process", f"{name}={','.join(map(str, pids))}"]
+    for field in PORTKEY_FIELDS if "portkey" in running else []:
+        command += ["--header", field.format(upstream=upstream)]
+    code = subprocess.run(bench.pinned(options.load_core, command)).returncode
+    return code, files
+
+
+def main():
+    options = arguments()
+    options.out.mkdir(parents=True, exist_ok=True)
+    left_out, worst = {}, 0
+    with tempfile.TemporaryDirectory(prefix="weir-peers-") as temp, contextlib.ExitStack() as stack:
+        work, port = pathlib.Path(temp), bench.free_port()
+        provider = [options.loadtest, "provider", "--listen", f"127.0.0.1:{port}", "--digest", "--frames", 20, "--frame-ms", 5]
+        child = stack.enter_context(bench.process(bench.pinned(options.load_core, provider), work / "provider.log"))
+        upstream = f"http://127.0.0.1:{port}"
+        bench.wait_ready(child, f"{upstream}/", work / "provider.log")
+        running = {}
+        for name, start in wanted(options).items():
+            try:
+                running[name] = stack.enter_context(start(options, upstream, work))
+                print(f"{name}: {running[name][0]}", file=sys.stderr, flush=True)
+            except bench.SetupError as error:
+                left_out[name] = str(error).splitlines()[0].rpartition(": ")[2]
+                print(f"{name} is left out: {error}", file=sys.stderr, flush=True)
+        for plan in options.plan:
+            code, files = measure(options, plan, running, upstream)
+            worst = max(worst, code)
+            if left_out and files["md"].exists():
+                with open(files["md"], "a") as table:
+                    table.writelines(f"- {name} is left out: {why}\n" for name, why in left_out.items())
+            print(f"{files['md']}, {files['json']}, {files['html']}", file=sys.stderr)
+    return worst
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except bench.SetupError as error:
+        print(f"peers: {error}", file=sys.stderr)
+        sys.exit(2)
