@@ -16,6 +16,7 @@ mod defence;
 mod email;
 mod judge;
 mod money;
+mod otel;
 mod output;
 mod router;
 mod upstreams;
@@ -29,6 +30,7 @@ pub use judge::{
 pub use money::{
     AgentCaps, Budget, Budgets, CapStatus, CostCaps, CostEstimation, ReserveTokens, TokenCap, Tokenizer, Window,
 };
+pub use otel::{OTEL_RECEIVERS_MAX, OtelCompression, OtelContent, OtelExport, OtelReceiver, OtelSemconv};
 pub use output::{HALLUCINATION_THRESHOLD, Hallucination, OutputSafety, StreamingAnalysis};
 pub use router::{ActionRouter, ActionRule, ActionSet, ActionWebhook, IpBlock, RouterAction};
 pub use upstreams::{
@@ -120,6 +122,8 @@ pub struct Settings {
     pub circuit_breaker: CircuitBreaker,
     /// `health_check.*`.
     pub health_check: HealthCheck,
+    /// `otel_export.*` (ours): who is sent finished calls as spans.
+    pub otel_export: OtelExport,
     /// `otel_ingest.*`.
     pub otel_ingest: OtelIngest,
     /// `auth.*`.
@@ -819,6 +823,7 @@ impl Default for Settings {
                 timeout_ms: 5_000,
                 retries: 3,
             },
+            otel_export: OtelExport::default(),
             otel_ingest: OtelIngest::default(),
             auth: Auth::default(),
             grpc: Grpc { enabled: false, listen_addr: SocketAddr::from(([0, 0, 0, 0], 50_051)) },

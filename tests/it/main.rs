@@ -90,6 +90,7 @@ mod notify;
 mod one_address;
 mod operations;
 mod ops;
+mod otel_export;
 mod output;
 mod own_rules;
 mod pressure;

@@ -11,6 +11,7 @@ mod gateway;
 mod judge;
 mod kind;
 mod money;
+mod otel;
 mod policy;
 mod router;
 mod services;
@@ -200,6 +201,7 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
         .chain(alerts::SETTINGS)
         .chain(services::SETTINGS)
         .chain(router::SETTINGS)
+        .chain(otel::SETTINGS)
         .chain(upstreams::SETTINGS)
 }
 

@@ -12,6 +12,7 @@ mod judge;
 mod layers;
 mod listeners;
 mod masked;
+mod otel;
 mod overlay;
 mod router;
 mod secrets;
@@ -132,6 +133,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     judge::check(&settings, &mut layers);
     defence::check(&mut settings, &mut layers);
     router::settle(&mut settings, &mut layers);
+    otel::settle(&mut settings, &sources.env, &mut layers);
     listeners::check(&settings, &mut layers);
     stores::check(&settings, &mut layers);
     if !layers.violations.is_empty() {
