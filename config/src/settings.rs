@@ -19,6 +19,7 @@ mod money;
 mod otel;
 mod output;
 mod router;
+mod siem;
 mod upstreams;
 
 pub use alerts::{AlertChannel, AlertKind, Alerts, CHANNELS_MAX};
@@ -33,6 +34,7 @@ pub use money::{
 pub use otel::{OTEL_RECEIVERS_MAX, OtelCompression, OtelContent, OtelExport, OtelReceiver, OtelSemconv};
 pub use output::{HALLUCINATION_THRESHOLD, Hallucination, OutputSafety, StreamingAnalysis};
 pub use router::{ActionRouter, ActionRule, ActionSet, ActionWebhook, IpBlock, RouterAction};
+pub use siem::{SIEM_RECEIVERS_MAX, SiemExport, SiemFormat, SiemReceiver};
 pub use upstreams::{
     Balance, DEFAULT_UPSTREAM, NamedUpstream, Pattern, RouteRule, UpstreamGroup, UpstreamHealth, Upstreams,
 };
@@ -124,6 +126,8 @@ pub struct Settings {
     pub health_check: HealthCheck,
     /// `otel_export.*` (ours): who is sent finished calls as spans.
     pub otel_export: OtelExport,
+    /// `siem_export.*` (ours): who is sent security events.
+    pub siem_export: SiemExport,
     /// `otel_ingest.*`.
     pub otel_ingest: OtelIngest,
     /// `auth.*`.
@@ -824,6 +828,7 @@ impl Default for Settings {
                 retries: 3,
             },
             otel_export: OtelExport::default(),
+            siem_export: SiemExport::default(),
             otel_ingest: OtelIngest::default(),
             auth: Auth::default(),
             grpc: Grpc { enabled: false, listen_addr: SocketAddr::from(([0, 0, 0, 0], 50_051)) },

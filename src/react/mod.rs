@@ -10,3 +10,4 @@ pub(crate) mod hub;
 pub mod judge;
 pub mod otel;
 pub mod router;
+pub mod siem;

@@ -15,6 +15,7 @@ mod otel;
 mod policy;
 mod router;
 mod services;
+mod siem;
 mod upstreams;
 mod value;
 
@@ -202,6 +203,7 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
         .chain(services::SETTINGS)
         .chain(router::SETTINGS)
         .chain(otel::SETTINGS)
+        .chain(siem::SETTINGS)
         .chain(upstreams::SETTINGS)
 }
 

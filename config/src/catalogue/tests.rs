@@ -94,6 +94,7 @@ fn what_must_not_change_while_running_has_no_flag() {
         "storage.",
         "grpc.",
         "otel_export.",
+        "siem_export.",
         "otel_ingest.",
         "auth.",
         "shutdown.",

@@ -16,6 +16,7 @@ mod otel;
 mod overlay;
 mod router;
 mod secrets;
+mod siem;
 mod stores;
 mod suggest;
 mod upstreams;
@@ -134,6 +135,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     defence::check(&mut settings, &mut layers);
     router::settle(&mut settings, &mut layers);
     otel::settle(&mut settings, &sources.env, &mut layers);
+    siem::check(&settings, &mut layers);
     listeners::check(&settings, &mut layers);
     stores::check(&settings, &mut layers);
     if !layers.violations.is_empty() {

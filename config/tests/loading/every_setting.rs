@@ -357,6 +357,24 @@ fn samples() -> Vec<Sample> {
                 }];
             },
         ),
+        sample("siem_export.enabled", "true", |s| s.siem_export.enabled = true),
+        sample(
+            "siem_export.receivers",
+            "[{name: a, url: 'tls://h:6514', format: ocsf, min_severity: High, refusals: false, evidence: true, \
+             tenants: [6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10], max_per_second: 7}]",
+            |s| {
+                s.siem_export.receivers = vec![SiemReceiver {
+                    name: Some("a".into()),
+                    url: "tls://h:6514".into(),
+                    format: SiemFormat::Ocsf,
+                    min_severity: Severity::High,
+                    refusals: false,
+                    evidence: true,
+                    tenants: vec![TENANT.parse().unwrap()],
+                    max_per_second: Some(7),
+                }];
+            },
+        ),
         sample("alerts.enabled", "true", |s| s.alerts.enabled = true),
         sample("alerts.console_url", "https://weir.example", |s| {
             s.alerts.console_url = Some("https://weir.example".into());

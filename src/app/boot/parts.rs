@@ -43,7 +43,7 @@ use crate::ops::live::LiveSettings;
 use crate::ops::log::{self, LogGuard};
 use crate::ops::memory::{self, MemoryLimit};
 use crate::ops::store::{self, PoisonedSpans, StoreHealth};
-use crate::otel::{self, Receivers};
+use crate::otel;
 use crate::outbound::Client;
 use crate::process::Process;
 use crate::process::objects::MadeObjects;
@@ -51,6 +51,7 @@ use crate::record::Budget;
 use crate::router::{self, Offenders, Tally};
 use crate::rt::{self, CoreStart, CoreThread, Heartbeats, TlsAcceptor};
 use crate::settle::masking::{MASKING_LIMIT, Masking, Means};
+use crate::siem;
 
 /// Spans that wait for the storage thread: some seconds of full load while a disk does not answer. How many bytes they may have goes by
 /// the memory there is.
@@ -115,8 +116,23 @@ pub(super) type FeedAndTally = (Feed, Option<Arc<Tally>>);
 pub(super) struct Outside {
     /// Where alerts are on.
     pub(super) channels: Option<Channels>,
-    /// Where spans are sent to others.
-    pub(super) receivers: Option<Receivers>,
+    /// Where spans, and security events, are sent to others.
+    pub(super) exports: Exports,
+}
+
+/// Who is sent spans, and who security events.
+#[derive(Clone, Default)]
+pub(super) struct Exports {
+    pub(super) spans: Option<otel::Receivers>,
+    pub(super) events: Option<siem::Receivers>,
+}
+
+impl Exports {
+    /// What is to be said of receivers that have taken nothing for long.
+    pub(super) fn complaints(&self) -> Vec<String> {
+        let spans = self.spans.as_ref().map(otel::Receivers::complaints);
+        spans.into_iter().chain(self.events.as_ref().map(siem::Receivers::complaints)).flatten().collect()
+    }
 }
 
 /// The consumers of finished spans, if there are any.
@@ -127,7 +143,9 @@ pub(super) fn make_feed(
     consumers: Vec<AddConsumer>,
     outside: &mut Outside,
 ) -> Result<Option<FeedAndTally>, StartError> {
-    let exports = settings.otel_export.enabled && !settings.otel_export.receivers.is_empty();
+    let spans = settings.otel_export.enabled && !settings.otel_export.receivers.is_empty();
+    let events = settings.siem_export.enabled && !settings.siem_export.receivers.is_empty();
+    let exports = spans || events;
     if consumers.is_empty() && !settings.alerts.enabled && !settings.action_router.enabled && !exports {
         return Ok(None);
     }
@@ -139,8 +157,11 @@ pub(super) fn make_feed(
     }
     let router = &settings.action_router;
     let tally = router.enabled.then(|| router::add(&mut feed, router, offenders, registry));
-    if exports {
-        outside.receivers = Some(otel::add(&mut feed, &settings.otel_export, &masker(), registry));
+    if spans {
+        outside.exports.spans = Some(otel::add(&mut feed, &settings.otel_export, &masker(), registry));
+    }
+    if events {
+        outside.exports.events = Some(siem::add(&mut feed, &settings.siem_export, registry));
     }
     for add in consumers {
         add(&mut feed);
@@ -158,7 +179,7 @@ fn masker() -> otel::Masker {
 }
 
 /// What channels of alerts hear of the gateway itself.
-pub(super) fn conditions(health: &Arc<Health>, receivers: Option<Receivers>) -> Conditions {
+pub(super) fn conditions(health: &Arc<Health>, exports: Exports) -> Conditions {
     let health = Arc::clone(health);
     Arc::new(move || {
         let (is_ready, report) = health.report();
@@ -177,14 +198,12 @@ pub(super) fn conditions(health: &Arc<Health>, receivers: Option<Receivers>) -> 
             description: format!("The circuit breaker of {name} is open."),
             holds: subsystem.circuit_breaker != "closed",
         };
-        let away = receivers.as_ref().map(|receivers| {
-            let complaints = receivers.complaints();
-            Condition {
-                finding_type: "otel_export_failing".to_owned(),
-                severity: Severity::Medium,
-                holds: !complaints.is_empty(),
-                description: complaints.join("; "),
-            }
+        let complaints = exports.complaints();
+        let away = (exports.spans.is_some() || exports.events.is_some()).then(|| Condition {
+            finding_type: "export_failing".to_owned(),
+            severity: Severity::Medium,
+            holds: !complaints.is_empty(),
+            description: complaints.join("; "),
         });
         let breakers = report.subsystems.into_iter().map(breaker);
         std::iter::once(store).chain(breakers).chain(away).collect()

@@ -14,7 +14,7 @@ use weir_config::{Loaded, Settings};
 use weir_inference::WorkerPool;
 use weir_models::Loader;
 use weir_storage::audit::AuditEvent;
-use weir_storage::{AuditLog as _, SpanLog, Store, UseClaim};
+use weir_storage::{AuditLog, SpanLog, Store, UseClaim};
 
 use super::StartError;
 use super::certificate::Certificate;
@@ -170,7 +170,7 @@ pub fn start_with(
     let offenders = offenders.then(|| Arc::new(Offenders::new(settings.action_router.ip_block)));
     let mut outside = Outside::default();
     let mut feed = make_feed(&settings, &registry, offenders.clone(), extensions.consumers, &mut outside)?;
-    let Outside { channels, receivers } = outside;
+    let Outside { channels, exports } = outside;
     let models = models::open(&settings, model_threads(cores))?;
     let mut judging = make_judging(&live, feed.as_mut(), &prices, &models, &registry)?;
     let feed = feed.map(|(feed, _)| feed);
@@ -197,9 +197,10 @@ pub fn start_with(
         let store = store.clone();
         move || complaints(&store)
     });
-    if let Some(receivers) = receivers.clone() {
-        health.watch_receivers(move || receivers.complaints());
-    }
+    health.watch_receivers({
+        let exports = exports.clone();
+        move || exports.complaints()
+    });
     health.watch_space({
         let store = store.clone();
         move || space(&store)
@@ -306,8 +307,13 @@ pub fn start_with(
         if let Some(offenders) = offenders {
             consumers.runtime().spawn(offenders.keep_up());
         }
+        if let Some(events) = &exports.events {
+            let (audit, cursors): (Arc<dyn AuditLog>, Arc<dyn SpanLog>) =
+                (Arc::new(store.clone()), Arc::new(store.clone()));
+            events.start(consumers.runtime(), &audit, &cursors);
+        }
         if let Some(channels) = channels {
-            channels.start(consumers.runtime(), &conditions(&health, receivers));
+            channels.start(consumers.runtime(), &conditions(&health, exports.clone()));
         }
     }
     let given =

@@ -174,6 +174,14 @@ pub const OTEL_LAG: Family = family(
     "service_otel_export_lag_seconds",
     "Time since the oldest call ended that is being sent to a receiver of `otel_export`; 0 while none is.",
 );
+/// Counter, ours; `receiver`.
+pub const SIEM_EVENTS: Family =
+    family("service_siem_export_events_total", "Events that were written to a receiver of `siem_export`.");
+/// Counter, ours; `receiver`.
+pub const SIEM_FAILURES: Family = family(
+    "service_siem_export_failures_total",
+    "Attempts to write events to a receiver of `siem_export` that failed and are made again.",
+);
 /// Counter, ours; `channel`, `outcome`.
 pub const ALERTS: Family = family(
     "service_alerts_total",
