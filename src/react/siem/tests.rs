@@ -1,3 +1,5 @@
+//! Events of hostile words, read back as others read them.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

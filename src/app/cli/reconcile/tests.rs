@@ -1,3 +1,5 @@
+//! Differences with a known reason, and that they add up.
+
 use proptest::prelude::*;
 
 use super::bill::Row;
