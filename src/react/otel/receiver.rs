@@ -255,3 +255,47 @@ impl Source for Tallies {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_config::egress::Egress;
+    use weir_config::vocab::{SharedSecret, TraceId};
+
+    use super::*;
+
+    fn receiver() -> Receiver {
+        let settings = OtelReceiver { endpoint: Some(SharedSecret::new("http://h:4318")), ..OtelReceiver::default() };
+        let client = Client::new(&Egress::default(), None, Duration::from_secs(1)).unwrap();
+        Receiver::new(0, &settings, &OtelExport::default(), client).unwrap()
+    }
+
+    #[test]
+    fn a_receiver_that_takes_nothing_for_a_minute_is_told_of_until_it_does() {
+        let receiver = receiver();
+        receiver.failed("the receiver answered 503");
+        assert_eq!(receiver.complaint(), None, "a restart takes less");
+        receiver.failing.lock().as_mut().unwrap().since = Instant::now().checked_sub(FAILING_AFTER).unwrap();
+        receiver.failed("the receiver answered 401");
+        let said = receiver.complaint().unwrap();
+        assert!(
+            said.contains("receiver 1 of `otel_export`") && said.contains("60 s: the receiver answered 401"),
+            "{said}"
+        );
+        receiver.took();
+        assert_eq!(receiver.complaint(), None);
+    }
+
+    #[test]
+    fn samples_have_the_share_that_is_asked_for_and_the_smaller_is_part_of_the_larger() {
+        let mut span = crate::record::blank_call();
+        let mut counts = [0; 4];
+        for _ in 0..4_000 {
+            span.trace_id = TraceId::fresh();
+            let among = [0.0, 0.1, 0.5, 1.0].map(|share| is_sampled(&span, share));
+            assert!(among.is_sorted(), "{among:?}");
+            counts.iter_mut().zip(among).for_each(|(count, is_among)| *count += u32::from(is_among));
+        }
+        assert!(counts[0] == 0 && (280..520).contains(&counts[1]) && (1_800..2_200).contains(&counts[2]), "{counts:?}");
+        assert_eq!(counts[3], 4_000);
+    }
+}
