@@ -11,7 +11,7 @@ use weir_config::vocab::{SpanId, TenantId, Timestamp};
 use weir_storage::record::SpanRecord;
 
 use super::span::How;
-use super::wire::{Message, Value};
+use super::wire::{Message, Value, field_len};
 use crate::meter::{Exposition, Source, names};
 use crate::outbound::{Answer, Call, Client, Limits, OutboundError};
 
@@ -200,23 +200,24 @@ fn resource(export: &OtelExport) -> Message {
     resource
 }
 
-/// `ExportTraceServiceRequest`.
+/// `ExportTraceServiceRequest`, written once: lengths are known before what they are of.
 fn request(resource: &Message, schema_url: &str, spans: &[Encoded]) -> Vec<u8> {
     let mut scope = Message::default();
     scope.bytes(1, b"weir");
     scope.bytes(2, env!("CARGO_PKG_VERSION").as_bytes());
-    let len: usize = spans.iter().map(|encoded| encoded.span.len() + 8).sum();
-    let mut scope_spans = Message::with_capacity(len + 128);
-    scope_spans.message(1, &scope);
-    spans.iter().for_each(|encoded| scope_spans.message(2, &encoded.span));
+    let schema_len = if schema_url.is_empty() { 0 } else { field_len(3, schema_url.len()) };
+    let spans_len: usize = spans.iter().map(|encoded| field_len(2, encoded.span.len())).sum();
+    let scope_spans_len = field_len(1, scope.len()) + spans_len + schema_len;
+    let resource_spans_len = field_len(1, resource.len()) + field_len(2, scope_spans_len);
+    let mut request = Message::with_capacity(field_len(1, resource_spans_len));
+    request.begin(1, resource_spans_len);
+    request.message(1, resource);
+    request.begin(2, scope_spans_len);
+    request.message(1, &scope);
+    spans.iter().for_each(|encoded| request.message(2, &encoded.span));
     if !schema_url.is_empty() {
-        scope_spans.bytes(3, schema_url.as_bytes());
+        request.bytes(3, schema_url.as_bytes());
     }
-    let mut resource_spans = Message::with_capacity(scope_spans.len() + resource.len() + 16);
-    resource_spans.message(1, resource);
-    resource_spans.message(2, &scope_spans);
-    let mut request = Message::with_capacity(resource_spans.len() + 8);
-    request.message(1, &resource_spans);
     request.into_bytes()
 }
 
