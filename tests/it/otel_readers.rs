@@ -1,4 +1,5 @@
-//! Promise: what `otel_export` sends is what others read: OpenTelemetry's own types, and another gateway that takes reports.
+//! Promise: what `otel_export` sends is what others read: OpenTelemetry's own types, and another gateway that takes reports. What is large
+//! is cut and says so, and a receiver that hangs holds up no other.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -122,4 +123,38 @@ fn a_gateway_that_takes_reports_reads_what_another_one_sends() {
         sums.push(recorded.len());
     }
     assert_eq!(sums, [3, 3]);
+}
+
+#[test]
+fn a_long_conversation_is_cut_from_its_beginning_and_a_receiver_that_hangs_holds_up_no_other() {
+    let hung = Upstream::play(|peer| {
+        while peer.request().is_some() {
+            let _closed = peer.wait_closed();
+        }
+    });
+    let (provider, receiver) = (provider(), Upstream::always(OK));
+    let export = format!(
+        "otel_export: {{enabled: true, receivers: [{{endpoint: '{}', timeout_ms: 60000}}, {{endpoint: '{}', content: full}}]}}",
+        hung.url(),
+        receiver.url()
+    );
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).unlimited().with(&export).start();
+    let long = |word: &str| format!("{word} {}", "lorem ipsum ".repeat(70_000));
+    let body = json!({ "model": "fake-large", "messages": [
+        { "role": "user", "content": long("first") },
+        { "role": "assistant", "content": long("second") },
+        { "role": "user", "content": "And in short?" },
+    ] });
+    assert_eq!(call(gateway.addr, Call::post("/v1/chat/completions", body.to_string()).bytes()).status, 200);
+    let request = eventually("the other receiver has it", || receiver.requests().pop());
+    assert!((1 << 20..1_200_000).contains(&request.body.len()), "{}", request.body.len());
+    let span = otlp_spans(&request).remove(0);
+    assert_eq!(span.get("weir.content.cut"), true);
+    assert!(span.get("gen_ai.usage.input_tokens").as_u64() > Some(1_000), "what is counted is there");
+    let input: Value = serde_json::from_str(span.get("gen_ai.input.messages").as_str().unwrap()).unwrap();
+    let said = |at: usize| input[at]["parts"][0]["content"].as_str().unwrap();
+    assert_eq!(said(2), "And in short?");
+    assert_eq!(said(1), long("second"), "the last ones are whole");
+    assert!(said(0).starts_with("first lorem") && said(0).ends_with(" bytes in all]"), "the oldest is cut");
+    assert_eq!(hung.requests().len(), 1);
 }
