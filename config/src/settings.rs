@@ -16,8 +16,10 @@ mod defence;
 mod email;
 mod judge;
 mod money;
+mod otel;
 mod output;
 mod router;
+mod siem;
 mod upstreams;
 
 pub use alerts::{AlertChannel, AlertKind, Alerts, CHANNELS_MAX};
@@ -29,8 +31,10 @@ pub use judge::{
 pub use money::{
     AgentCaps, Budget, Budgets, CapStatus, CostCaps, CostEstimation, ReserveTokens, TokenCap, Tokenizer, Window,
 };
+pub use otel::{OTEL_RECEIVERS_MAX, OtelCompression, OtelContent, OtelExport, OtelReceiver, OtelSemconv};
 pub use output::{HALLUCINATION_THRESHOLD, Hallucination, OutputSafety, StreamingAnalysis};
 pub use router::{ActionRouter, ActionRule, ActionSet, ActionWebhook, IpBlock, RouterAction};
+pub use siem::{SIEM_RECEIVERS_MAX, SiemExport, SiemFormat, SiemReceiver};
 pub use upstreams::{
     Balance, DEFAULT_UPSTREAM, NamedUpstream, Pattern, RouteRule, UpstreamGroup, UpstreamHealth, Upstreams,
 };
@@ -120,6 +124,10 @@ pub struct Settings {
     pub circuit_breaker: CircuitBreaker,
     /// `health_check.*`.
     pub health_check: HealthCheck,
+    /// `otel_export.*` (ours): who is sent finished calls as spans.
+    pub otel_export: OtelExport,
+    /// `siem_export.*` (ours): who is sent security events.
+    pub siem_export: SiemExport,
     /// `otel_ingest.*`.
     pub otel_ingest: OtelIngest,
     /// `auth.*`.
@@ -819,6 +827,8 @@ impl Default for Settings {
                 timeout_ms: 5_000,
                 retries: 3,
             },
+            otel_export: OtelExport::default(),
+            siem_export: SiemExport::default(),
             otel_ingest: OtelIngest::default(),
             auth: Auth::default(),
             grpc: Grpc { enabled: false, listen_addr: SocketAddr::from(([0, 0, 0, 0], 50_051)) },

@@ -11,9 +11,11 @@ mod gateway;
 mod judge;
 mod kind;
 mod money;
+mod otel;
 mod policy;
 mod router;
 mod services;
+mod siem;
 mod upstreams;
 mod value;
 
@@ -200,6 +202,8 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
         .chain(alerts::SETTINGS)
         .chain(services::SETTINGS)
         .chain(router::SETTINGS)
+        .chain(otel::SETTINGS)
+        .chain(siem::SETTINGS)
         .chain(upstreams::SETTINGS)
 }
 

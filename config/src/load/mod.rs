@@ -12,9 +12,11 @@ mod judge;
 mod layers;
 mod listeners;
 mod masked;
+mod otel;
 mod overlay;
 mod router;
 mod secrets;
+mod siem;
 mod stores;
 mod suggest;
 mod upstreams;
@@ -132,6 +134,8 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     judge::check(&settings, &mut layers);
     defence::check(&mut settings, &mut layers);
     router::settle(&mut settings, &mut layers);
+    otel::settle(&mut settings, &sources.env, &mut layers);
+    siem::check(&settings, &mut layers);
     listeners::check(&settings, &mut layers);
     stores::check(&settings, &mut layers);
     if !layers.violations.is_empty() {

@@ -566,6 +566,47 @@ fn the_router_s_actions_have_what_they_need_or_the_start_is_refused() {
 }
 
 #[test]
+fn receivers_of_spans_and_events_have_what_they_need_or_the_start_is_refused() {
+    let spans = |text: &str| Bench::with_file(format!("otel_export: {{enabled: true, {text}}}\n"));
+    let events = |text: &str| Bench::with_file(format!("siem_export: {{enabled: true, {text}}}\n"));
+    for (bench, parts) in [
+        (spans("receivers: [{content: full}]"), ["`otel_export.receivers[0].endpoint`", "OTEL_EXPORTER_OTLP_ENDPOINT"]),
+        (spans("receivers: [{endpoint: 'h:4318'}]"), ["`otel_export.receivers[0].endpoint`", "http:// or https://"]),
+        (
+            spans("receivers: [{endpoint: 'http://h', headers: ['a b=c']}]"),
+            ["`otel_export.receivers[0].headers`", "header=value"],
+        ),
+        (
+            spans("receivers: [{name: a, endpoint: 'http://h'}, {name: a, endpoint: 'http://g'}]"),
+            ["`otel_export.receivers[1].name`", "another receiver"],
+        ),
+        (spans("resource_attributes: [a]"), ["`otel_export.resource_attributes[0]`", "name=value"]),
+        (events("receivers: [{url: 'udp://h:514'}]"), ["`siem_export.receivers[0].url`", "tcp://host:port"]),
+        (
+            events("receivers: [{url: 'tcp://h:1', name: a}, {url: 'tcp://h:1', name: a}]"),
+            ["receivers[1].name`", "another receiver"],
+        ),
+    ] {
+        let errors = bench.errors();
+        assert_eq!(errors.len(), 1, "{errors:#?}");
+        for part in parts {
+            assert!(errors[0].contains(part), "{part} in {errors:#?}");
+        }
+    }
+    assert!(spans("receivers: []").warnings()[0].contains("no receiver"));
+    assert!(events("receivers: []").warnings()[0].contains("no receiver"));
+    let env = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:4317"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "soon"),
+    ];
+    let told = spans("receivers: []").env(&env).warnings();
+    assert!(told.len() == 2 && told[0].contains("`soon`") && told[1].contains("http/protobuf"), "{told:?}");
+    let off = Bench::with_file("otel_export: {receivers: []}\n").env(&env);
+    assert_eq!(off.warnings(), Vec::<String>::new(), "variables alone switch nothing on");
+}
+
+#[test]
 fn a_grpc_listener_where_another_one_is() {
     for (text, grpc, other) in [
         (

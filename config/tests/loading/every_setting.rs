@@ -332,6 +332,49 @@ fn samples() -> Vec<Sample> {
         }),
         sample("server.websocket", "deny", |s| s.websocket = Some(WebSocket::Deny)),
         sample("otel_ingest.enabled", "true", |s| s.otel_ingest.enabled = true),
+        sample("otel_export.enabled", "true", |s| s.otel_export.enabled = true),
+        sample("otel_export.service_name", "gateway", |s| s.otel_export.service_name = "gateway".into()),
+        sample("otel_export.resource_attributes", "[deployment.environment.name=test]", |s| {
+            s.otel_export.resource_attributes = vec!["deployment.environment.name=test".into()];
+        }),
+        sample(
+            "otel_export.receivers",
+            "[{name: a, endpoint: 'http://h:4318', headers: ['x=y'], timeout_ms: 7, compression: gzip, content: masked, semconv: '1.36', \
+             tenants: [6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10], clean_sample_rate: 0.5, reported: true}]",
+            |s| {
+                s.otel_export.receivers = vec![OtelReceiver {
+                    name: Some("a".into()),
+                    endpoint: Some(SharedSecret::new("http://h:4318")),
+                    traces_endpoint: None,
+                    headers: vec![SharedSecret::new("x=y")],
+                    timeout_ms: Some(7),
+                    compression: Some(OtelCompression::Gzip),
+                    content: OtelContent::Masked,
+                    semconv: OtelSemconv::V1_36,
+                    tenants: vec![TENANT.parse().unwrap()],
+                    clean_sample_rate: 0.5,
+                    reported: true,
+                }];
+            },
+        ),
+        sample("siem_export.enabled", "true", |s| s.siem_export.enabled = true),
+        sample(
+            "siem_export.receivers",
+            "[{name: a, url: 'tls://h:6514', format: ocsf, min_severity: High, refusals: false, evidence: true, \
+             tenants: [6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10], max_per_second: 7}]",
+            |s| {
+                s.siem_export.receivers = vec![SiemReceiver {
+                    name: Some("a".into()),
+                    url: "tls://h:6514".into(),
+                    format: SiemFormat::Ocsf,
+                    min_severity: Severity::High,
+                    refusals: false,
+                    evidence: true,
+                    tenants: vec![TENANT.parse().unwrap()],
+                    max_per_second: Some(7),
+                }];
+            },
+        ),
         sample("alerts.enabled", "true", |s| s.alerts.enabled = true),
         sample("alerts.console_url", "https://weir.example", |s| {
             s.alerts.console_url = Some("https://weir.example".into());
@@ -588,6 +631,8 @@ fn env_samples() -> Vec<EnvSample> {
         ("SERVICE_ML_PRELOAD", "no", |s| s.security_analysis.ml_preload = false, "true"),
         ("SERVICE_ML_CACHE_DIR", "m", |s| s.security_analysis.ml_cache_dir = Some("m".into()), "n"),
         ("SERVICE_ML_MAX_CONCURRENT", "2", |s| s.ml_max_concurrent = 2, "3"),
+        ("SERVICE_OTEL_EXPORT_ENABLED", "yes", |s| s.otel_export.enabled = true, "false"),
+        ("OTEL_SERVICE_NAME", "a", |s| s.otel_export.service_name = "a".into(), "b"),
         ("SERVICE_IO_DRIVER", "io_uring", |s| s.server.io_driver = IoDriver::IoUring, "epoll"),
     ]
 }

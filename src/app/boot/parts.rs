@@ -43,17 +43,25 @@ use crate::ops::live::LiveSettings;
 use crate::ops::log::{self, LogGuard};
 use crate::ops::memory::{self, MemoryLimit};
 use crate::ops::store::{self, PoisonedSpans, StoreHealth};
+use crate::otel;
 use crate::outbound::Client;
 use crate::process::Process;
 use crate::process::objects::MadeObjects;
+use crate::record::Budget;
 use crate::router::{self, Offenders, Tally};
 use crate::rt::{self, CoreStart, CoreThread, Heartbeats, TlsAcceptor};
+use crate::settle::masking::{MASKING_LIMIT, Masking, Means};
+use crate::siem;
 
 /// Spans that wait for the storage thread: some seconds of full load while a disk does not answer. How many bytes they may have goes by
 /// the memory there is.
 const STORAGE_QUEUE_ITEMS: usize = 65_536;
 /// What the `memory` profile keeps at most; its oldest records go first.
 const MEMORY_PROFILE_BYTES: usize = 256 * 1024 * 1024;
+/// Memory for masking what receivers of spans are sent, all of them together, and the longest text that is masked for them: of a longer
+/// one nothing is said.
+const MASKED_BYTES: usize = 128 * 1024 * 1024;
+const MASKED_TEXT_BYTES: usize = 16 * 1024 * 1024;
 /// Jobs that wait in each lane of the inference pool, and bytes of their texts: a bound on memory, and on how late a job may be.
 const INFERENCE_QUEUE_JOBS: usize = 4_096;
 const INFERENCE_QUEUE_BYTES: usize = 256 * 1024 * 1024;
@@ -103,33 +111,75 @@ pub(super) fn start_access_log(
 /// The consumers of finished spans, and what the action router counts in, where there is one.
 pub(super) type FeedAndTally = (Feed, Option<Arc<Tally>>);
 
+/// Who outside is told of calls.
+#[derive(Default)]
+pub(super) struct Outside {
+    /// Where alerts are on.
+    pub(super) channels: Option<Channels>,
+    /// Where spans, and security events, are sent to others.
+    pub(super) exports: Exports,
+}
+
+/// Who is sent spans, and who security events.
+#[derive(Clone, Default)]
+pub(super) struct Exports {
+    pub(super) spans: Option<otel::Receivers>,
+    pub(super) events: Option<siem::Receivers>,
+}
+
+impl Exports {
+    /// What is to be said of receivers that have taken nothing for long.
+    pub(super) fn complaints(&self) -> Vec<String> {
+        let spans = self.spans.as_ref().map(otel::Receivers::complaints);
+        spans.into_iter().chain(self.events.as_ref().map(siem::Receivers::complaints)).flatten().collect()
+    }
+}
+
 /// The consumers of finished spans, if there are any.
 pub(super) fn make_feed(
     settings: &Settings,
     registry: &Registry,
     offenders: Option<Arc<Offenders>>,
     consumers: Vec<AddConsumer>,
-    channels: &mut Option<Channels>,
+    outside: &mut Outside,
 ) -> Result<Option<FeedAndTally>, StartError> {
-    if consumers.is_empty() && !settings.alerts.enabled && !settings.action_router.enabled {
+    let spans = settings.otel_export.enabled && !settings.otel_export.receivers.is_empty();
+    let events = settings.siem_export.enabled && !settings.siem_export.receivers.is_empty();
+    let exports = spans || events;
+    if consumers.is_empty() && !settings.alerts.enabled && !settings.action_router.enabled && !exports {
         return Ok(None);
     }
     let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
     let client = Client::new(&settings.egress, settings.upstream_ca_file.as_deref(), connect_limit)?;
     let mut feed = Feed::new(client);
     if settings.alerts.enabled {
-        *channels = Some(alerts::add(&mut feed, &settings.alerts, &settings.action_router, registry));
+        outside.channels = Some(alerts::add(&mut feed, &settings.alerts, &settings.action_router, registry));
     }
     let router = &settings.action_router;
     let tally = router.enabled.then(|| router::add(&mut feed, router, offenders, registry));
+    if spans {
+        outside.exports.spans = Some(otel::add(&mut feed, &settings.otel_export, &masker(), registry));
+    }
+    if events {
+        outside.exports.events = Some(siem::add(&mut feed, &settings.siem_export, registry));
+    }
     for add in consumers {
         add(&mut feed);
     }
     Ok(Some((feed, tally)))
 }
 
+/// Masks records for receivers of spans that are to see no personal data and no credential.
+fn masker() -> otel::Masker {
+    let bodies = Budget::new(MASKED_BYTES, false);
+    Arc::new(move |span| {
+        let deadline = Some(Instant::now() + MASKING_LIMIT);
+        Masking::whole().apply(span, &Means { deadline, bodies: &bodies, longest: MASKED_TEXT_BYTES });
+    })
+}
+
 /// What channels of alerts hear of the gateway itself.
-pub(super) fn conditions(health: &Arc<Health>) -> Conditions {
+pub(super) fn conditions(health: &Arc<Health>, exports: Exports) -> Conditions {
     let health = Arc::clone(health);
     Arc::new(move || {
         let (is_ready, report) = health.report();
@@ -148,7 +198,15 @@ pub(super) fn conditions(health: &Arc<Health>) -> Conditions {
             description: format!("The circuit breaker of {name} is open."),
             holds: subsystem.circuit_breaker != "closed",
         };
-        std::iter::once(store).chain(report.subsystems.into_iter().map(breaker)).collect()
+        let complaints = exports.complaints();
+        let away = (exports.spans.is_some() || exports.events.is_some()).then(|| Condition {
+            finding_type: "export_failing".to_owned(),
+            severity: Severity::Medium,
+            holds: !complaints.is_empty(),
+            description: complaints.join("; "),
+        });
+        let breakers = report.subsystems.into_iter().map(breaker);
+        std::iter::once(store).chain(breakers).chain(away).collect()
     })
 }
 

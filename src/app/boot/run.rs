@@ -14,7 +14,7 @@ use weir_config::{Loaded, Settings};
 use weir_inference::WorkerPool;
 use weir_models::Loader;
 use weir_storage::audit::AuditEvent;
-use weir_storage::{AuditLog as _, SpanLog, Store, UseClaim};
+use weir_storage::{AuditLog, SpanLog, Store, UseClaim};
 
 use super::StartError;
 use super::certificate::Certificate;
@@ -27,9 +27,9 @@ use super::models;
 use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
-    CorePlacement, allow_descriptors, claim_database, complaints, conditions, golden_set, make_feed, make_judging,
-    model_threads, open_intake, open_store, prepare_patterns, remember_objects, share_token_key, start_access_log,
-    start_cores, start_grpc, start_inference, start_metrics, start_models, token_key_file,
+    CorePlacement, Outside, allow_descriptors, claim_database, complaints, conditions, golden_set, make_feed,
+    make_judging, model_threads, open_intake, open_store, prepare_patterns, remember_objects, share_token_key,
+    start_access_log, start_cores, start_grpc, start_inference, start_metrics, start_models, token_key_file,
     warn_when_nobody_can_administer, watch_calls,
 };
 use super::starting::Starting;
@@ -168,8 +168,9 @@ pub fn start_with(
     }
     let offenders = settings.action_router.may(RouterAction::BlockIp);
     let offenders = offenders.then(|| Arc::new(Offenders::new(settings.action_router.ip_block)));
-    let mut channels = None;
-    let mut feed = make_feed(&settings, &registry, offenders.clone(), extensions.consumers, &mut channels)?;
+    let mut outside = Outside::default();
+    let mut feed = make_feed(&settings, &registry, offenders.clone(), extensions.consumers, &mut outside)?;
+    let Outside { channels, exports } = outside;
     let models = models::open(&settings, model_threads(cores))?;
     let mut judging = make_judging(&live, feed.as_mut(), &prices, &models, &registry)?;
     let feed = feed.map(|(feed, _)| feed);
@@ -195,6 +196,10 @@ pub fn start_with(
     health.watch_stores({
         let store = store.clone();
         move || complaints(&store)
+    });
+    health.watch_receivers({
+        let exports = exports.clone();
+        move || exports.complaints()
     });
     health.watch_space({
         let store = store.clone();
@@ -302,8 +307,13 @@ pub fn start_with(
         if let Some(offenders) = offenders {
             consumers.runtime().spawn(offenders.keep_up());
         }
+        if let Some(events) = &exports.events {
+            let (audit, cursors): (Arc<dyn AuditLog>, Arc<dyn SpanLog>) =
+                (Arc::new(store.clone()), Arc::new(store.clone()));
+            events.start(consumers.runtime(), &audit, &cursors);
+        }
         if let Some(channels) = channels {
-            channels.start(consumers.runtime(), &conditions(&health));
+            channels.start(consumers.runtime(), &conditions(&health, exports.clone()));
         }
     }
     let given =

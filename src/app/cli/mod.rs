@@ -12,6 +12,7 @@ mod demo;
 mod doctor;
 mod judge;
 mod models;
+mod reconcile;
 mod replay;
 mod rules;
 mod scan;
@@ -107,6 +108,10 @@ enum Command {
     /// Read the record in the terminal: list traces, show conversations, follow calls, export.
     #[command(subcommand)]
     Traces(traces::TracesCommand),
+    /// Write the record to a file or standard output, as JSON Lines or CSV (the same as `weir traces export`).
+    Export(traces::ExportOptions),
+    /// Hold a provider's usage export or bill against the record: each difference has a reason. 0 where both agree.
+    Reconcile(reconcile::ReconcileOptions),
     /// Look at recorded calls once more under these settings and rules, and say what would change. Writes nothing; may run beside
     /// the gateway.
     Replay(replay::ReplayOptions),
@@ -175,6 +180,8 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
         Command::Scan(options) => scan::run(&cli.options, &options, extensions),
         Command::Rules(command) => rules::run(&cli.options, &command),
         Command::Traces(command) => traces::run(&cli.options, &command),
+        Command::Export(options) => traces::run(&cli.options, &traces::TracesCommand::Export(options)),
+        Command::Reconcile(options) => reconcile::run(&cli.options, &options),
         Command::Replay(options) => replay::run(&cli.options, &options, extensions),
         Command::Alerts(command) => alerts::run(&cli.options, &command),
         Command::Judge(command) => judge::run(&cli.options, &command, extensions),

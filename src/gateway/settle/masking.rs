@@ -70,6 +70,11 @@ impl Masking {
         }
     }
 
+    /// All that can be taken out, for those who are not to see it whatever is kept.
+    pub(crate) const fn whole() -> Self {
+        Self { personal: true, silent: false, secrets: true, counts: None }
+    }
+
     /// How many pieces would have been taken out of an answer on its way to its client, had that not been only counted.
     pub(crate) fn counted(self, span: &SpanRecord, deadline: Option<Instant>) -> usize {
         let (Some(taking), Some(text)) = (self.counts, &span.response) else { return 0 };

@@ -156,6 +156,32 @@ pub const ACTIONS_NOT_TAKEN: Family = family(
 /// Counter; `anomaly_type`.
 pub const ANOMALIES: Family =
     family("service_anomalies_total", "Values of calls far above those of their tenant's latest calls.");
+/// Counter, ours; `receiver`, `outcome`.
+pub const OTEL_SPANS: Family = family(
+    "service_otel_export_spans_total",
+    "Spans by receiver of `otel_export` and outcome: sent, and of these cut; rejected by a receiver that took the others, refused with their request, not wanted by its filters, not sampled.",
+);
+/// Counter, ours; `receiver`.
+pub const OTEL_REQUESTS: Family =
+    family("service_otel_export_requests_total", "Requests with spans that were sent to a receiver of `otel_export`.");
+/// Counter, ours; `receiver`.
+pub const OTEL_FAILURES: Family = family(
+    "service_otel_export_failures_total",
+    "Requests that a receiver of `otel_export` did not take and that are sent again.",
+);
+/// Gauge, ours; `receiver`.
+pub const OTEL_LAG: Family = family(
+    "service_otel_export_lag_seconds",
+    "Time since the oldest call ended that is being sent to a receiver of `otel_export`; 0 while none is.",
+);
+/// Counter, ours; `receiver`.
+pub const SIEM_EVENTS: Family =
+    family("service_siem_export_events_total", "Events that were written to a receiver of `siem_export`.");
+/// Counter, ours; `receiver`.
+pub const SIEM_FAILURES: Family = family(
+    "service_siem_export_failures_total",
+    "Attempts to write events to a receiver of `siem_export` that failed and are made again.",
+);
 /// Counter, ours; `channel`, `outcome`.
 pub const ALERTS: Family = family(
     "service_alerts_total",

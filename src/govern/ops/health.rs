@@ -10,8 +10,8 @@
 //! | ready    | 200    | 200     | 200 `healthy`, or `degraded` with reasons |
 //! | draining | 200    | 503     | 503 `draining`                            |
 //!
-//! Degraded: the storage probe has missed `retries` times in a row, a circuit breaker is open, or the store has not
-//! taken who is denied; `reasons` says which. Invariant: a phase never goes back. Knows neither HTTP nor the store; the
+//! Degraded: the storage probe has missed `retries` times in a row, a circuit breaker is open, the store has not
+//! taken who is denied, or a receiver of spans takes none; `reasons` says which. Invariant: a phase never goes back. Knows neither HTTP nor the store; the
 //! probe tells it what it found.
 
 use std::collections::BTreeMap;
@@ -72,6 +72,8 @@ pub struct Health {
     io: OnceLock<Io>,
     /// What is wrong with shared stores.
     stores: OnceLock<Box<dyn Fn() -> Vec<String> + Send + Sync>>,
+    /// What is wrong with receivers of spans.
+    receivers: OnceLock<Box<dyn Fn() -> Vec<String> + Send + Sync>>,
     space: OnceLock<Box<dyn Fn() -> SpaceReport + Send + Sync>>,
     models: OnceLock<Box<dyn Fn() -> ModelsReport + Send + Sync>>,
     /// Requests are served, whatever is still being loaded.
@@ -215,6 +217,7 @@ impl Health {
             unwritten: OnceLock::new(),
             io: OnceLock::new(),
             stores: OnceLock::new(),
+            receivers: OnceLock::new(),
             space: OnceLock::new(),
             models: OnceLock::new(),
             serves: AtomicBool::new(false),
@@ -270,6 +273,11 @@ impl Health {
     /// Says who knows what is wrong with the stores that several gateways share; the first word counts.
     pub fn watch_stores(&self, complaints: impl Fn() -> Vec<String> + Send + Sync + 'static) {
         self.stores.get_or_init(|| Box::new(complaints));
+    }
+
+    /// Says who knows which receivers of spans take none; the first word counts.
+    pub fn watch_receivers(&self, complaints: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        self.receivers.get_or_init(|| Box::new(complaints));
     }
 
     /// Says who knows how the models are doing; the first word counts.
@@ -331,6 +339,7 @@ impl Health {
             ));
         }
         reasons.extend(self.stores.get().map(|stores| stores()).unwrap_or_default());
+        reasons.extend(self.receivers.get().map(|receivers| receivers()).unwrap_or_default());
         let ml_models = self.models.get().map(|models| models()).unwrap_or_default();
         reasons.extend(ml_models.complaints());
         let status = match phase {

@@ -5,12 +5,13 @@
 //! that writes. Records of the profile `memory` are in the gateway's process only; `format=jsonl` of the API exports
 //! those.
 
+mod cells;
 mod options;
 mod screen;
+mod sheet;
 mod table;
 mod talk;
 
-use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,13 +19,14 @@ use std::time::Duration;
 use serde::Serialize;
 use weir_config::settings::StorageProfile;
 use weir_config::vocab::{TenantId, TraceId};
-use weir_storage::query::{Page, Paged, Place, TraceFilter};
+use weir_storage::query::{Page, Place, TraceFilter};
 use weir_storage::record::{SpanRecord, TraceRecord};
 use weir_storage::{OpenError, ReadError, RecordReader};
 
 use self::options::Whose;
-pub(super) use self::options::{Filter, Of, TracesCommand};
+pub(super) use self::options::{ExportOptions, Filter, Of, TracesCommand};
 use self::screen::Screen;
+use self::sheet::Sheet;
 use self::table::Row;
 use super::common::{EXIT_USAGE, Options, complain, sources};
 use super::scan::plain;
@@ -48,6 +50,8 @@ pub(super) enum TracesError {
     NoTrace(TraceId, String),
     #[error("{}: there is no such file; name the gateway's database with --database, or its configuration with --config", .0.display())]
     NoFile(PathBuf),
+    #[error("{}: it cannot be written: {source}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
     #[error("--tenant all: name one tenant, by its id")]
     OneTenant,
     #[error(
@@ -65,10 +69,8 @@ pub(super) enum TracesError {
 /// Answers.
 pub(super) fn run(from: &Options, command: &TracesCommand) -> Result<ExitCode, StartError> {
     let of = match command {
-        TracesCommand::List { of, .. }
-        | TracesCommand::Show { of, .. }
-        | TracesCommand::Tail { of, .. }
-        | TracesCommand::Export { of, .. } => of,
+        TracesCommand::List { of, .. } | TracesCommand::Show { of, .. } | TracesCommand::Tail { of, .. } => of,
+        TracesCommand::Export(options) => &options.of,
     };
     let done = open(from, of)?.and_then(|record| {
         let tenants = match of.whose() {
@@ -127,26 +129,34 @@ impl Asked {
             TracesCommand::List { filter, limit, json, .. } => self.list(filter, *limit, *json),
             TracesCommand::Show { trace, json, width, .. } => self.show(*trace, *json, *width),
             TracesCommand::Tail { filter, json, .. } => self.tail(filter, *json),
-            TracesCommand::Export { filter, spans, messages, no_texts, .. } => {
-                let page = Page { texts: !no_texts, ..piece(None) };
-                if *spans {
-                    let filter = filter.spans();
-                    let shown: fn(&SpanRecord) -> _ =
-                        if *messages { |span| json_of(&SpanShown::of(span)) } else { json_of };
-                    self.each(|tenant| export(page, shown, |page| self.record.list_spans(tenant, &filter, page)))
-                } else {
-                    let filter = filter.traces();
-                    let shown: fn(&TraceRecord) -> _ =
-                        if *messages { |trace| json_of(&TraceShown::of(trace)) } else { json_of };
-                    self.each(|tenant| export(page, shown, |page| self.record.list_traces(tenant, &filter, page)))
-                }
-            }
+            TracesCommand::Export(options) => self.export(options),
         }
     }
 
-    /// Tenant by tenant.
-    fn each(&self, export: impl Fn(TenantId) -> Result<(), TracesError>) -> Result<(), TracesError> {
-        self.tenants.iter().try_for_each(|(tenant, _)| export(*tenant))
+    fn export(&self, options: &ExportOptions) -> Result<(), TracesError> {
+        let ExportOptions { filter, spans, messages, no_texts, csv, output, .. } = options;
+        let page = Page { texts: !(*no_texts || *csv), ..piece(None) };
+        let mut sheet = Sheet::open(output.as_deref(), if *spans || *csv { "spans" } else { "traces" })?;
+        if *csv {
+            sheet.line(&cells::head());
+        }
+        for (tenant, _) in &self.tenants {
+            if *spans || *csv {
+                let filter = filter.spans();
+                let shown: fn(&SpanRecord) -> _ = match (csv, messages) {
+                    (true, _) => cells::row,
+                    (false, true) => |span| json_of(&SpanShown::of(span)),
+                    (false, false) => json_of,
+                };
+                sheet.write(page, shown, |page| self.record.list_spans(*tenant, &filter, page))?;
+            } else {
+                let filter = filter.traces();
+                let shown: fn(&TraceRecord) -> _ =
+                    if *messages { |trace| json_of(&TraceShown::of(trace)) } else { json_of };
+                sheet.write(page, shown, |page| self.record.list_traces(*tenant, &filter, page))?;
+            }
+        }
+        sheet.close()
     }
 
     /// What a tenant is called.
@@ -271,22 +281,6 @@ impl Asked {
 /// A piece of a list.
 fn piece(after: Option<Place>) -> Page {
     Page { limit: PIECE_ITEMS, or_fewer: true, enough_bytes: PIECE_BYTES, after, ..Page::default() }
-}
-
-/// Writes a list to its end, a line per item, in the memory of one piece.
-fn export<T>(
-    mut page: Page,
-    shown: fn(&T) -> String,
-    list: impl Fn(Page) -> Result<Paged<T>, ReadError>,
-) -> Result<(), TracesError> {
-    let mut out = BufWriter::new(std::io::stdout());
-    loop {
-        let found = list(page)?;
-        let written = found.data.iter().try_for_each(|item| writeln!(out, "{}", shown(item)));
-        // A closed pipe is nobody's loss.
-        let (Ok(()), Some(next)) = (written.and_then(|()| out.flush()), found.next) else { return Ok(()) };
-        page.after = Some(next.to_the_end());
-    }
 }
 
 /// The JSON of a record, which always has one.

@@ -47,21 +47,31 @@ pub(in crate::app::cli) enum TracesCommand {
         json: bool,
     },
     /// All traces that match, newest first, as JSON Lines; of several tenants, one tenant after the other.
-    Export {
-        #[command(flatten)]
-        of: Of,
-        #[command(flatten)]
-        filter: Filter,
-        /// Spans instead of traces.
-        #[arg(long)]
-        spans: bool,
-        /// With the conversation of each span.
-        #[arg(long)]
-        messages: bool,
-        /// Without the texts of requests and answers.
-        #[arg(long, conflicts_with = "messages")]
-        no_texts: bool,
-    },
+    Export(ExportOptions),
+}
+
+/// What `weir export` and `weir traces export` write.
+#[derive(Debug, Clone, Args)]
+pub(in crate::app::cli) struct ExportOptions {
+    #[command(flatten)]
+    pub(super) of: Of,
+    #[command(flatten)]
+    pub(super) filter: Filter,
+    /// Spans instead of traces.
+    #[arg(long)]
+    pub(super) spans: bool,
+    /// With the conversation of each span.
+    #[arg(long)]
+    pub(super) messages: bool,
+    /// Without the texts of requests and answers.
+    #[arg(long, conflicts_with = "messages")]
+    pub(super) no_texts: bool,
+    /// A table of what is counted of each call, without texts, instead of JSON Lines.
+    #[arg(long, conflicts_with_all = ["messages", "spans", "no_texts"])]
+    pub(super) csv: bool,
+    /// Where to, instead of standard output: the file is there when it is whole.
+    #[arg(long, short, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
 }
 
 /// Whose records, and where they are.
@@ -98,6 +108,14 @@ impl Of {
     /// Whose records; all unless one tenant is named.
     pub(super) fn whose(&self) -> Whose {
         self.tenant.unwrap_or(Whose::All)
+    }
+
+    /// The tenant that is named, if one is.
+    pub(in crate::app::cli) fn tenant_named(&self) -> Option<TenantId> {
+        match self.whose() {
+            Whose::One(tenant) => Some(tenant),
+            Whose::All => None,
+        }
     }
 
     /// The one tenant that is named, or the default one; `None` where it is all of them.

@@ -1,0 +1,217 @@
+//! Export: finished calls as spans of OpenTelemetry, sent by OTLP/HTTP. Each receiver of `otel_export.receivers` is a consumer of finished
+//! spans of its own, with its own durable cursor, so one that is away delays no other, and is sent what it missed when it is back.
+//!
+//! ```text
+//!  finished spans ─▶ wanted? sampled? ─▶ span ─▶ requests of few MiB ─▶ receiver
+//!      ▲                                                                   │
+//!      └── cursor moves ◀── all were taken, or refused and counted ◀───────┘
+//! ```
+//!
+//! Invariants: what a receiver has accepted is not sent again while the process lives; after a crash at most the batch that was under
+//! way comes twice, with the same ids. What it refuses for good is counted and named in the log, everything else waits in the store. No
+//! text of anybody leaves the gateway unless a receiver's `content` says so. Without receivers nothing here runs.
+
+mod answer;
+mod content;
+mod names;
+mod receiver;
+mod span;
+mod wire;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_config::settings::{OtelContent, OtelExport};
+use weir_storage::record::SpanRecord;
+
+use crate::feed::{Batch, Consumer, Failure, Feed, Limits};
+use crate::meter::Registry;
+use answer::{Verdict, judge};
+use receiver::{Encoded, Key, Receiver, Tallies};
+use span::How;
+
+/// Bytes of spans in one request: receivers take 4 MiB.
+const REQUEST_BYTES: usize = 3 * 1024 * 1024 + 512 * 1024;
+/// Spans that are made one after the other before others may work on the thread.
+const AT_ONCE: usize = 16;
+/// How often spans are sent to a receiver that answers with an error of its own, which may be about them.
+const DOUBTFUL_TRIES: u32 = 6;
+/// For all attempts at a batch. There is always another one: the store keeps spans as long as it keeps them.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// Requests that one batch may take, each with the receiver's own time.
+const REQUESTS_MAX: u32 = 32;
+
+/// Takes personal data and credentials out of a record.
+pub type Masker = Arc<dyn Fn(&mut SpanRecord) + Send + Sync>;
+
+/// The receivers of a gateway.
+#[derive(Clone)]
+pub struct Receivers(Vec<Arc<Receiver>>);
+
+/// Adds a consumer for each receiver, and their counters; `masker` is for those whose `content` is `masked`.
+pub fn add(feed: &mut Feed, settings: &OtelExport, masker: &Masker, registry: &Registry) -> Receivers {
+    let made = settings.receivers.iter().enumerate();
+    let receivers: Vec<Arc<Receiver>> = made
+        .filter_map(|(place, receiver)| Receiver::new(place, receiver, settings, feed.client()))
+        .map(Arc::new)
+        .collect();
+    for receiver in &receivers {
+        // Few, and for as long as the process lives: names of consumers are keys of their cursors.
+        let name: &'static str = Box::leak(format!("otel_export_{}", receiver.label).into_boxed_str());
+        feed.add(Exporter {
+            name,
+            to: Arc::clone(receiver),
+            masker: Arc::clone(masker),
+            accepted: HashSet::new(),
+            doubtful: 0,
+        });
+    }
+    registry.add_source(Box::new(Tallies(receivers.clone())));
+    Receivers(receivers)
+}
+
+impl Receivers {
+    /// What is to be said of receivers that have taken nothing for long.
+    pub fn complaints(&self) -> Vec<String> {
+        self.0.iter().filter_map(|receiver| receiver.complaint()).collect()
+    }
+}
+
+/// One receiver's consumer.
+struct Exporter {
+    name: &'static str,
+    to: Arc<Receiver>,
+    masker: Masker,
+    /// What was dealt with of the batch under way: when it comes again, that is not sent again.
+    accepted: HashSet<Key>,
+    /// How often in a row it was answered with an error of the receiver's own.
+    doubtful: u32,
+}
+
+impl Consumer for Exporter {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn reads_alone(&self) -> bool {
+        true
+    }
+
+    fn heeds_clean_calls(&self) -> bool {
+        self.to.wants_clean()
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { attempt: self.to.timeout() * REQUESTS_MAX + Limits::default().attempt, batch: FOR_EVER }
+    }
+
+    async fn take(&mut self, batch: Batch<'_>) -> Result<(), Failure> {
+        if let Some(first) = batch.spans.first() {
+            self.to.begins(first.end_time);
+        }
+        let (mut ready, mut bytes) = (Vec::new(), 0);
+        for (place, record) in batch.spans.iter().enumerate() {
+            if place % AT_ONCE == AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
+            let key = (record.tenant_id, record.span_id);
+            if self.accepted.contains(&key) {
+                continue;
+            }
+            if !self.to.wants(record) {
+                self.accepted.insert(key);
+                continue;
+            }
+            let (span, is_cut) = self.encode(record).await;
+            if bytes + span.len() > REQUEST_BYTES && !ready.is_empty() {
+                self.deliver(std::mem::take(&mut ready)).await?;
+                bytes = 0;
+            }
+            bytes += span.len();
+            ready.push(Encoded { key, span, is_cut });
+        }
+        if !ready.is_empty() {
+            self.deliver(ready).await?;
+        }
+        self.accepted.clear();
+        self.to.ends();
+        Ok(())
+    }
+}
+
+impl Exporter {
+    async fn encode(&self, record: &SpanRecord) -> (wire::Message, bool) {
+        let how = self.to.how();
+        if how.content != OtelContent::Masked {
+            return span::encode(record, how);
+        }
+        let (bare, mut record, masker) = (record, record.clone(), Arc::clone(&self.masker));
+        let masked = tokio::task::spawn_blocking(move || {
+            masker(&mut record);
+            span::encode(&record, how)
+        });
+        // Where masking has failed nothing that was to be masked is said.
+        masked.await.unwrap_or_else(|_| span::encode(bare, How { content: OtelContent::None, ..how }))
+    }
+
+    /// Sends spans, in two halves where the receiver finds them too many.
+    async fn deliver(&mut self, spans: Vec<Encoded>) -> Result<(), Failure> {
+        let mut parts = vec![spans];
+        while let Some(mut spans) = parts.pop() {
+            let verdict = match self.to.send(&spans).await {
+                Ok(answer) => judge(&answer),
+                Err(error) => Verdict::Later { reason: error.to_string(), after: None, is_doubtful: false },
+            };
+            match verdict {
+                Verdict::Accepted { rejected, words } => self.taken(&spans, rejected, words),
+                Verdict::TooLarge { .. } if spans.len() > 1 => {
+                    let rest = spans.split_off(spans.len() / 2);
+                    parts.extend([rest, spans]);
+                }
+                Verdict::TooLarge { reason } | Verdict::Refused { reason } => self.refused(&spans, &reason),
+                Verdict::Later { reason, is_doubtful: true, .. } if self.doubtful + 1 >= DOUBTFUL_TRIES => {
+                    self.refused(&spans, &reason);
+                }
+                Verdict::Later { reason, after, is_doubtful } => {
+                    self.doubtful = if is_doubtful { self.doubtful + 1 } else { 0 };
+                    self.to.failed(&reason);
+                    return Err(Failure::Later { reason, after });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn taken(&mut self, spans: &[Encoded], rejected: u64, words: Option<String>) {
+        let count = spans.len() as u64;
+        let rejected = rejected.min(count);
+        self.to.tally.sent.add(count - rejected);
+        self.to.tally.rejected.add(rejected);
+        self.to.tally.cut.add(spans.iter().filter(|encoded| encoded.is_cut).count() as u64);
+        if rejected > 0 || words.is_some() {
+            let (receiver, words) = (&self.to.label, words.unwrap_or_default());
+            tracing::warn!(receiver, spans = count, rejected, words, "the receiver did not keep all spans it was sent");
+        }
+        self.done(spans);
+    }
+
+    fn refused(&mut self, spans: &[Encoded], reason: &str) {
+        self.to.tally.refused.add(spans.len() as u64);
+        let (receiver, first) = (&self.to.label, spans.first().map(|encoded| encoded.key.1.to_string()));
+        tracing::warn!(
+            receiver,
+            spans = spans.len(),
+            first,
+            reason,
+            "the receiver refused spans; they are not sent to it again"
+        );
+        self.done(spans);
+    }
+
+    fn done(&mut self, spans: &[Encoded]) {
+        self.doubtful = 0;
+        self.to.took();
+        self.accepted.extend(spans.iter().map(|encoded| encoded.key));
+    }
+}
