@@ -132,6 +132,7 @@ mod tool_changes;
 mod transparency;
 mod tunnel;
 mod turns;
+mod turns_held;
 mod unanalysed;
 mod unread;
 mod unusual;

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use super::exchange::{Exchange, Stopped};
 use super::look::{Inspected, Pending};
 use super::steer::path_model;
+use super::turns::Speaks;
 use crate::admit::access::Allowed as Granted;
 use crate::exchange::{ModelPlace, Payload, Refusal, operation};
 use crate::inspect::{RequestView, endpoint_in_path, models_in_query};
@@ -59,6 +60,22 @@ fn judge(exchange: &Exchange) -> Result<(), Refusal> {
     judge_models(exchange, allowed).map_err(|what| refusal("model_not_allowed", &what, &allowed.models()))
 }
 
+/// Holds a message of a WebSocket to the list of models. One that asks for an answer on its own names its model, as a request does.
+pub(super) fn judge_turn(exchange: &Exchange, names_model: bool) -> Result<(), Refusal> {
+    let Some(allowed) = exchange.allowed.as_ref().filter(|allowed| allowed.limits_models()) else { return Ok(()) };
+    let refused = |what: &str| Err(refusal("model_not_allowed", what, &allowed.models()));
+    let RequestText::Read(view) = &exchange.journal.inspection.text else {
+        return refused("a message whose model cannot be read");
+    };
+    if !view.models_are_plain() || names_model && view.model.is_none() {
+        return refused("a message that names no model that can be read for sure");
+    }
+    match names_in(view).find(|name| !allows(allowed, name)) {
+        Some(model) => refused(&format!("the model `{model}`")),
+        None => Ok(()),
+    }
+}
+
 /// Holds it to a list of models; what its sender may not use where it may not.
 fn judge_models(exchange: &Exchange, allowed: &Granted) -> Result<(), String> {
     let head = &exchange.head;
@@ -92,6 +109,10 @@ fn judge_models(exchange: &Exchange, allowed: &Granted) -> Result<(), String> {
         ModelPlace::Path(_) => true,
         ModelPlace::Query => in_query.len() == 1,
         ModelPlace::Nowhere => true,
+        // Its messages are held to the list one by one, where they are read.
+        ModelPlace::Unread if head.upgrade_websocket && Speaks::of(head) == Some(Speaks::Responses) => {
+            exchange.journal.wants_text()
+        }
         ModelPlace::Unread => allowed.names_operations(known.family),
     };
     match (is_plain, is_named) {

@@ -12,6 +12,7 @@ use weir_config::vocab::{KeyId, Operation, TenantId, Timestamp};
 use super::decide::Enforced;
 use super::exchange::{Exchange, Stopped};
 use super::parse::bills;
+use super::turns::Speaks;
 use crate::exchange::{Payload, Refusal};
 use crate::money::{
     Ask, DEFAULT_AGENT, Exceeded, Holder, Reservation, TokenExcess, dollars, estimate_nano_usd, excess_asked,
@@ -55,12 +56,22 @@ fn hold(core: &Core, enforced: &mut Enforced) -> Result<(), Refusal> {
     if caps.agents.is_none() && caps.key.is_none() {
         Ok(())
     } else if head.upgrade_websocket {
+        if Speaks::of(head).is_none() || !exchange.journal.wants_text() {
+            return Err(uncounted_tunnel());
+        }
         refuse_tunnel_over_budget(core, &caps, &exchange.journal.ids)
     } else if matches!(payload, Payload::Empty) || !bills(head, exchange.route.operation) {
         Ok(())
     } else {
         reserve(core, &caps, &mut exchange.journal)
     }
+}
+
+/// Refuses a WebSocket of which it is not known, turn by turn, what it will cost.
+fn uncounted_tunnel() -> Refusal {
+    let message = "a budget holds here, and nobody reads what a WebSocket of this path costs; speak HTTP, or the Responses or Realtime \
+                   interface at its own path, whose turns are charged one by one";
+    Refusal::new(426, "permission_denied", message).header("Upgrade", "HTTP/1.1")
 }
 
 /// The same for a turn of a WebSocket, whose journal the exchange has at this moment.
@@ -71,6 +82,37 @@ pub(super) fn hold_turn(core: &Core, exchange: &mut Exchange) -> Result<(), Refu
         return Ok(());
     }
     reserve(core, &caps, &mut exchange.journal)
+}
+
+/// Whether the budgets have room for one more answer on a Realtime socket, whose turns begin with the server: each is charged when it is
+/// over, so that a socket may overspend by the answers that are under way, and asks for no further one.
+pub(super) fn has_room(core: &Core, exchange: &Exchange) -> Result<(), Refusal> {
+    let settings = core.settings();
+    let caps = Caps::of(&settings.cost_caps, exchange);
+    if caps.agents.is_none() && caps.key.is_none() {
+        return Ok(());
+    }
+    refuse_tunnel_over_budget(core, &caps, &CallIds { start_time: Timestamp::now(), ..exchange.journal.ids.clone() })
+}
+
+/// Has what a server's turn will have cost counted in the budgets.
+pub(super) fn count_turn(core: &Core, journal: &mut Journal, of_key: Option<(KeyId, Budgets)>) {
+    let settings = Rc::clone(&journal.settings);
+    let cost_caps = &settings.cost_caps;
+    if !cost_caps.enabled && of_key.is_none() {
+        return;
+    }
+    let caps = Caps {
+        agents: cost_caps.enabled.then_some(cost_caps),
+        key: of_key,
+        reserve_completion_tokens: 0,
+        status: cost_caps.status.0,
+    };
+    let now_s = journal.ids.start_time.micros() / MICROS_PER_SECOND;
+    // Nothing is reserved: it has begun, whatever is left.
+    if let Ok(reservation) = caps.reserve(core, &journal.ids, 0, now_s) {
+        journal.reserved(reservation, None);
+    }
 }
 
 /// What holds for one request.

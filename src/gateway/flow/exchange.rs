@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_config::Settings;
 use weir_config::settings::PiiAction;
-use weir_config::vocab::{Dialect, Operation, Unread};
+use weir_config::vocab::{Dialect, KeyId, Operation, Unread};
 
 use crate::admit::access::Allowed;
 use crate::admit::provider_keys::OwnKeys;
@@ -38,6 +38,8 @@ pub(super) struct Exchange {
     pub(super) chosen: Chosen,
     /// The upstream it was sent to last.
     pub(super) member: u16,
+    /// The key that its sender has proven.
+    pub(super) key: Option<KeyId>,
     /// What its sender may use; `None` is everything.
     pub(super) allowed: Option<Box<Allowed>>,
     /// It goes with the operator's provider key, as far as is known.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::admit_request::turn_within_rates;
 use super::exchange::Exchange;
 use super::turns::{Asks, Peek, Speaks};
-use super::{caps, decide, look};
+use super::{allow, caps, decide, look, operations};
 use crate::exchange::Refusal;
 use crate::process::Core;
 use crate::settle::journal::Journal;
@@ -19,23 +19,32 @@ pub(super) async fn judge(
     journal: Box<Journal>,
     asks: &Asks,
 ) -> (Box<Journal>, Result<(), Refusal>) {
-    let (body, is_turn) = match asks {
+    let (body, is_turn, is_charged) = match asks {
         Asks::Nothing => return (journal, Ok(())),
-        Asks::Says(body) => (body.clone(), false),
-        Asks::Turn { body, answered, .. } => (body.clone(), *answered),
+        // What Realtime costs is known when it is over: what it asks for is held to whether there is room.
+        Asks::Says { body, answered } => (body.clone(), *answered, false),
+        Asks::Turn { body, answered, .. } => (body.clone(), *answered, *answered),
     };
     // The stages work on the exchange: for as long as they do, its journal is that of the turn.
     let of_socket = std::mem::replace(&mut exchange.journal, *journal);
-    let judged = stages(core, exchange, &body, is_turn).await;
+    let judged = stages(core, exchange, &body, (is_turn, is_charged)).await;
     let journal = Box::new(std::mem::replace(&mut exchange.journal, of_socket));
     (journal, judged)
 }
 
-async fn stages(core: &Core, exchange: &mut Exchange, body: &Bytes, is_turn: bool) -> Result<(), Refusal> {
+/// The stages of a request that a message meets, too, in their order.
+async fn stages(
+    core: &Core,
+    exchange: &mut Exchange,
+    body: &Bytes,
+    (is_turn, is_charged): (bool, bool),
+) -> Result<(), Refusal> {
     if is_turn {
         turn_within_rates(core, exchange)?;
     }
     look::inspect_turn(core, exchange, body).await?;
+    allow::judge_turn(exchange, is_charged)?;
+    operations::permit_turn(core, exchange).await?;
     decide::decide(exchange)?;
     let changes = exchange.journal.inspection.changes.as_ref();
     if changes.is_some_and(|changes| !changes.list.is_empty()) {
@@ -43,8 +52,10 @@ async fn stages(core: &Core, exchange: &mut Exchange, body: &Bytes, is_turn: boo
                        send it by HTTP";
         return Err(Refusal::new(403, "content_not_redacted", message).header("x-should-retry", false));
     }
-    if is_turn {
-        caps::hold_turn(core, exchange)?;
+    match (is_turn, is_charged) {
+        (_, true) => caps::hold_turn(core, exchange)?,
+        (true, false) => caps::has_room(core, exchange)?,
+        (false, false) => {}
     }
     Ok(())
 }

@@ -51,6 +51,18 @@ pub(super) async fn permit(core: &Core, allowed: Allowed) -> Result<Permitted, S
     }
 }
 
+/// Holds a message of a WebSocket to the objects that its tenant has made.
+pub(super) async fn permit_turn(core: &Core, exchange: &Exchange) -> Result<(), Refusal> {
+    if !exchange.is_lent {
+        return Ok(());
+    }
+    if !matches!(exchange.journal.inspection.text, RequestText::Read(_)) {
+        return Err(foreign(exchange, "objects that cannot be read"));
+    }
+    let objects = references(exchange, &lists(exchange))?;
+    Box::pin(own_all(core, exchange, objects)).await
+}
+
 /// What its sender may do is said in these lists; none where it may do everything.
 fn lists(exchange: &Exchange) -> Lists {
     let (of_tenant, of_key) = exchange.allowed.as_ref().map_or((None, None), |allowed| allowed.operations());
@@ -71,6 +83,12 @@ async fn judge(core: &Core, exchange: &Exchange) -> Result<Option<Makes>, Refusa
         }
     }
     if exchange.is_lent {
+        if exchange.head.upgrade_websocket && !exchange.journal.wants_text() {
+            return Err(foreign(
+                exchange,
+                "whatever is said in a WebSocket that nobody reads (records and analysis are off)",
+            ));
+        }
         let mut objects: Vec<String> = Vec::new();
         if let (true, Some(KnownOperation { scope: Scope::Object(id), .. })) = (is_own_only, &known) {
             objects.push((*id).to_owned());

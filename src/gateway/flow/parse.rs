@@ -91,6 +91,7 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
         route,
         chosen,
         member: 0,
+        key,
         allowed,
         is_lent,
         makes,

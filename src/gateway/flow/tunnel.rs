@@ -15,8 +15,11 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures_util::future::{Either, select};
+use weir_config::settings::PiiAction;
 use weir_config::vocab::Unread;
 
+use super::admit_request::turn_within_rates;
+use super::caps;
 use super::exchange::Exchange;
 use super::judge_turn::{error_event, judge};
 use super::turns::{Asks, NewTurn, Peek, Speaks, Turns};
@@ -27,14 +30,24 @@ use crate::exchange::{Refusal, Skip};
 use crate::forward::Lease;
 use crate::limits::{READ_BYTES_STREAM, WRITE_STALL_LIMIT};
 use crate::process::Core;
+use crate::record::Permit;
 use crate::rt::{self, Deadline, On, ReadHalf, WriteHalf};
 use crate::settle::journal::Journal;
 use crate::wire::{HeadWriter, ResponseHead};
 
 /// Code of a close that says a message broke a rule of this side (RFC 6455 section 7.4.1).
 const POLICY_VIOLATION: u16 = 1008;
+/// Why a socket ends whose message has no room.
+const NO_ROOM: &str = "there is no memory for a message of this size at the moment; send it again, or by HTTP";
 /// What is held of a message beside its text: heads of its frames, and frames between them.
 const HELD_BEYOND_MESSAGE: usize = 64 * 1024;
+
+/// Code of a close that says there is no room at the moment (IANA's registry of close codes).
+const TRY_AGAIN_LATER: u16 = 1013;
+/// Bytes of a message that are not counted among the bodies in memory.
+const FREE_BYTES: usize = 64 * 1024;
+/// How often a byte of it may lie in memory: in its frames, in the message, and in the text that is looked at.
+const COPIES: usize = 2;
 
 /// How long a client may take to close after the provider has.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -77,6 +90,7 @@ pub(super) async fn serve(
         received: Cell::new(0),
         said: RefCell::new(said),
         from_server: RefCell::new(from_server_frames),
+        room: RefCell::new(Room::new(&core, &exchange)),
         unread: Cell::new(0),
         injected: RefCell::new(Vec::new()),
         waker: Cell::new(None),
@@ -161,6 +175,8 @@ struct Tunnel {
     said: RefCell<Option<Turns>>,
     /// Reads the server's frames.
     from_server: RefCell<Option<Frames>>,
+    /// Room for the server's messages.
+    room: RefCell<Room>,
     /// Messages that passed unread.
     unread: Cell<u64>,
     /// Frames of our own for the client.
@@ -169,6 +185,38 @@ struct Tunnel {
     waker: Cell<Option<Waker>>,
     /// Behind them the socket is closed.
     closes: Cell<bool>,
+}
+
+/// What the messages of one direction take of `server.max_body_memory_bytes`.
+struct Room {
+    permit: Permit,
+    taken: usize,
+}
+
+impl Room {
+    fn new(core: &Core, exchange: &Exchange) -> Self {
+        Self { permit: core.process.bodies.of(exchange.journal.ids.tenant_id).permit(), taken: 0 }
+    }
+
+    /// So many bytes of a message have come. False where there is no room for them.
+    fn holds(&mut self, bytes: usize) -> bool {
+        if bytes <= FREE_BYTES {
+            if self.taken > 0 {
+                self.permit.give_back();
+                self.taken = 0;
+            }
+            return true;
+        }
+        let wanted = bytes.saturating_mul(COPIES);
+        // In steps, so that not every read asks.
+        let more = wanted.saturating_sub(self.taken).next_multiple_of(COPIES * FREE_BYTES);
+        if wanted <= self.taken {
+            return true;
+        }
+        let has = self.permit.grow(more);
+        self.taken += if has { more } else { 0 };
+        has
+    }
 }
 
 /// Reads the client's messages, and holds those back that may be refused.
@@ -180,6 +228,10 @@ struct Listener<'e> {
     holds: bool,
     /// What cannot be read is refused.
     blocks: bool,
+    /// The caller has lists, budgets or rates, under which a message that cannot be read counts.
+    counts: bool,
+    has_budget: bool,
+    room: Room,
     /// Frames of a message that has not ended, or bytes of one frame.
     held: BytesMut,
     /// Where in that the last frame begins.
@@ -190,13 +242,38 @@ struct Listener<'e> {
 
 impl<'e> Listener<'e> {
     fn new(core: &Rc<Core>, exchange: &'e mut Exchange, frames: Frames) -> Self {
-        let settings = Rc::clone(&exchange.journal.settings);
+        let room = Room::new(core, exchange);
+        let core = Rc::clone(core);
+        let mut listener = Self {
+            core,
+            exchange,
+            frames,
+            holds: false,
+            blocks: false,
+            counts: false,
+            has_budget: false,
+            room,
+            held: BytesMut::new(),
+            frame_at: 0,
+            lost: false,
+        };
+        listener.follow();
+        listener
+    }
+
+    /// Takes over settings and lists that have changed since the socket was opened; between messages.
+    fn follow(&mut self) {
+        let settings = self.core.settings();
+        let exchange = &mut *self.exchange;
+        exchange.allowed =
+            self.core.process.parts.access.of(exchange.journal.ids.tenant_id, exchange.key).map(Box::new);
         let has_budget = settings.cost_caps.enabled
             || exchange.allowed.as_ref().is_some_and(|allowed| allowed.key_budgets().is_some());
-        let blocks = settings.enforcement.can_block() || exchange.redacts();
-        let holds = blocks || has_budget || settings.rate_limiting.enabled || exchange.allowed.is_some();
-        let core = Rc::clone(core);
-        Self { core, exchange, frames, holds, blocks, held: BytesMut::new(), frame_at: 0, lost: false }
+        let redacts = settings.pii_action != PiiAction::AlertOnly;
+        let must_read = has_budget || exchange.allowed.is_some() || exchange.is_lent;
+        self.blocks = settings.enforcement.can_block() || redacts || must_read;
+        (self.counts, self.has_budget) = (settings.rate_limiting.enabled, has_budget);
+        self.holds = self.blocks || self.counts;
     }
 
     /// Reads what has come, and gives what may go on; `Err` where the socket ends.
@@ -208,7 +285,18 @@ impl<'e> Listener<'e> {
         let mut rest = &data[..];
         while !rest.is_empty() {
             let before = rest;
+            if self.held.is_empty() && self.frames.is_between() {
+                self.follow();
+            }
             let event = self.frames.next(&mut rest);
+            if !self.room.holds(self.held.len() + self.frames.held_bytes()) {
+                self.frames.leave_out();
+                self.exchange.journal.failed("bodies_saturated", NO_ROOM);
+                if self.holds {
+                    tunnel.close(TRY_AGAIN_LATER, NO_ROOM);
+                    return Err(());
+                }
+            }
             if self.holds {
                 self.held.extend_from_slice(before.get(..before.len() - rest.len()).unwrap_or_default());
             }
@@ -237,6 +325,7 @@ impl<'e> Listener<'e> {
                 }
             }
         }
+        self.room.holds(self.held.len() + self.frames.held_bytes());
         Ok(if self.holds { out.freeze() } else { data })
     }
 
@@ -249,6 +338,14 @@ impl<'e> Listener<'e> {
             tunnel.close(POLICY_VIOLATION, what);
             return Err(());
         }
+        // It may have asked for an answer.
+        if self.counts && turn_within_rates(&self.core, self.exchange).is_err() {
+            self.exchange
+                .journal
+                .failed("rate_limit_exceeded", "messages that cannot be read came faster than the rate allows");
+            tunnel.close(TRY_AGAIN_LATER, "messages that cannot be read come faster than the rate allows");
+            return Err(());
+        }
         out.extend_from_slice(&self.held.split());
         Ok(())
     }
@@ -256,10 +353,22 @@ impl<'e> Listener<'e> {
     /// A message is whole.
     async fn message(&mut self, tunnel: &Tunnel, compressed: bool, out: &mut BytesMut) -> Result<(), ()> {
         self.frame_at = 0;
-        let message = Bytes::copy_from_slice(self.frames.message());
-        let Some(peek) = Peek::at(&message) else { return self.unread(tunnel, "a message is no JSON object", out) };
+        let message = Bytes::from(self.frames.take_message());
+        let Some(peek) = Peek::of_client(&message) else {
+            return self.unread(
+                tunnel,
+                "a message is no JSON object, or two readers may understand it differently",
+                out,
+            );
+        };
         if peek.is_sound() {
             self.exchange.journal.passes_unread(Unread::BinaryPart);
+            // Sound may be answered without being asked to.
+            if self.has_budget && caps::has_room(&self.core, self.exchange).is_err() {
+                self.exchange.journal.failed("cost_cap_exceeded", "a budget was used up while the socket stood");
+                tunnel.close(POLICY_VIOLATION, "a budget is used up");
+                return Err(());
+            }
         }
         let (asks, journal, speaks) = {
             let said = tunnel.said.borrow();
@@ -267,7 +376,7 @@ impl<'e> Listener<'e> {
             let asks = turns.asks(&message, &peek);
             let journal = match &asks {
                 Asks::Turn { body, billable, .. } => Some(turns.journal(body.clone(), *billable)),
-                Asks::Says(body) if self.holds => Some(turns.journal(body.clone(), false)),
+                Asks::Says { body, .. } if self.holds => Some(turns.journal(body.clone(), false)),
                 _ => None,
             };
             (asks, journal, turns.speaks())
@@ -280,7 +389,7 @@ impl<'e> Listener<'e> {
             if let Err(refusal) = judged {
                 return self.refuse(tunnel, &peek, &refusal, of_turn, (speaks, compressed));
             }
-            if let Asks::Says(_) = asks {
+            if let Asks::Says { .. } = asks {
                 // It is recorded with its turn.
                 of_turn.forget();
             } else {
@@ -290,7 +399,7 @@ impl<'e> Listener<'e> {
         out.extend_from_slice(&self.held.split());
         if let Some(turns) = tunnel.said.borrow_mut().as_mut() {
             match (asks, journal) {
-                (Asks::Says(_), _) => turns.said(&peek),
+                (Asks::Says { .. }, _) => turns.said(&peek),
                 (Asks::Turn { answered: true, .. }, Some(journal)) => turns.begin(peek.lane, journal),
                 // Recorded by itself.
                 (Asks::Turn { .. }, Some(mut journal)) => journal.answered(200),
@@ -364,11 +473,16 @@ impl Tunnel {
         let Some(reader) = frames.as_mut() else { return };
         let mut rest = data;
         while !rest.is_empty() {
-            match reader.next(&mut rest) {
+            let event = reader.next(&mut rest);
+            if !self.room.borrow_mut().holds(reader.held_bytes()) {
+                reader.leave_out();
+            }
+            match event {
                 Ok(None | Some(Event::Piece | Event::Control)) => {}
                 Ok(Some(Event::Text { .. })) => {
+                    let message = reader.take_message();
                     if let Some(turns) = self.said.borrow_mut().as_mut() {
-                        turns.answered(reader.message());
+                        turns.answered(&message);
                     }
                 }
                 Ok(Some(Event::Binary | Event::Unread)) => self.unread.set(self.unread.get() + 1),

@@ -195,9 +195,8 @@ const fn has_other_units(counted: &Counted) -> bool {
 /// Whether the texts of such a call are what its model read and wrote. On a path nobody knows, a stream of text is a model's.
 fn is_counted(span: &SpanRecord) -> bool {
     match &*span.operation_name {
-        // A tool's words are nobody's tokens, streamed or not.
-        _ if span.tags.contains_key(RPC_METHOD) => false,
-        "proxy" => span.streaming && span.response.is_some(),
+        // A tool's words are nobody's tokens, streamed or not. The path of a model's operation says what it is, whatever its body says.
+        "proxy" => span.streaming && span.response.is_some() && !span.tags.contains_key(RPC_METHOD),
         operation => !matches!(operation, "list_models" | "speech" | "transcription" | "image" | "moderation"),
     }
 }

@@ -8,6 +8,8 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 /// Longest message that is read.
 pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
+/// Room for a message that a reader keeps from one to the next.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// Most output per input byte; small messages of repeated text compress very well.
 const RATIO_MAX: u64 = 1_000;
 /// What a message may be inflated to in any case.
@@ -142,6 +144,25 @@ impl Frames {
         &self.message
     }
 
+    /// Takes the message that has just ended.
+    pub fn take_message(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.message)
+    }
+
+    /// Bytes that are held of a message that has not ended.
+    pub const fn held_bytes(&self) -> usize {
+        self.message.len()
+    }
+
+    /// Reads no more of the message that is under way: there is no room for it.
+    pub fn leave_out(&mut self) {
+        self.overlong = true;
+        self.message = Vec::new();
+        if let Some(inflate) = &mut self.inflate {
+            inflate.lost |= !self.deflate.resets;
+        }
+    }
+
     /// Whether the next byte is the first of a frame that begins a message.
     pub const fn is_between(&self) -> bool {
         self.head.is_none() && self.head_len == 0 && self.begun.is_none()
@@ -167,6 +188,10 @@ impl Frames {
 
     fn read(&mut self, bytes: &mut &[u8]) -> Result<Option<Event>, NoFrames> {
         if self.is_between() {
+            // A socket must not keep the room of its largest message.
+            if self.message.capacity() > KEPT_BYTES_MAX {
+                self.message = Vec::new();
+            }
             self.message.clear();
             self.overlong = false;
         }

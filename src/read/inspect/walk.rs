@@ -208,7 +208,10 @@ impl<'a> Walk<'a, '_> {
             (Key::Params, _) if is_message && !array => (Shape::Rpc, user),
             // What the application's own model has said, where a server asked for that, or what its user has put in.
             (Key::Result, Means::Answer) if is_message && !array => (Shape::Turn, user),
-            (Key::Message, Means::Message) if top.shape == Shape::Rpc && !is_message && !array => (Shape::Turn, user),
+            // Who sends it is no part of this agent's own mind, whatever role it gives itself.
+            (Key::Message, Means::Message) if top.shape == Shape::Rpc && !is_message && !array => {
+                (Shape::Turn, (PartKind::User, true))
+            }
             _ if top.shape == Shape::Rpc => (Shape::Merged, user),
             _ => return None,
         };

@@ -168,13 +168,18 @@ fn faults(conn: &Connection) -> rusqlite::Result<Vec<String>> {
     Ok(faults)
 }
 
+/// Whether the body of a row can be read.
+type IsWhole = fn(&[u8]) -> bool;
+
 /// Reads what the rows hold: a page may be whole and say nothing.
 fn bodies(conn: &Connection, faults: &mut Vec<String>) -> rusqlite::Result<()> {
-    let span = |body: &[u8]| encode::decode(Columns::unknown(), body).is_ok();
-    let text = |body: &[u8]| encode::decode_stored(body).is_ok() || encode::decode_stretch(body).is_ok();
-    let action = |body: &[u8]| encode::decode_action(body).is_ok();
-    let kinds: [(&str, &str, &dyn Fn(&[u8]) -> bool); 3] =
-        [("spans", "span", &span), ("text_bodies", "shared text", &text), ("actions", "reported action", &action)];
+    let kinds: [(&str, &str, IsWhole); 3] = [
+        ("spans", "span", |body| encode::decode(Columns::unknown(), body).is_ok()),
+        ("text_bodies", "shared text", |body| {
+            encode::decode_stored(body).is_ok() || encode::decode_stretch(body).is_ok()
+        }),
+        ("actions", "reported action", |body| encode::decode_action(body).is_ok()),
+    ];
     for (table, what, is_whole) in kinds {
         // A file of a schema before has not all of them.
         if !conn.table_exists(None::<&str>, table)? {
