@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use super::exchange::{Exchange, Stopped};
 use super::look::{Inspected, Pending};
+use super::speaks::Speaks;
 use super::steer::path_model;
-use super::turns::Speaks;
 use crate::admit::access::Allowed as Granted;
 use crate::exchange::{ModelPlace, Payload, Refusal, operation};
 use crate::inspect::{RequestView, endpoint_in_path, models_in_query};

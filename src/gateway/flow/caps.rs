@@ -12,7 +12,7 @@ use weir_config::vocab::{KeyId, Operation, TenantId, Timestamp};
 use super::decide::Enforced;
 use super::exchange::{Exchange, Stopped};
 use super::parse::bills;
-use super::turns::Speaks;
+use super::speaks::Speaks;
 use crate::exchange::{Payload, Refusal};
 use crate::money::{
     Ask, DEFAULT_AGENT, Exceeded, Holder, Reservation, TokenExcess, dollars, estimate_nano_usd, excess_asked,

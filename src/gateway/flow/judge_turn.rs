@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::admit_request::turn_within_rates;
 use super::exchange::Exchange;
-use super::turns::{Asks, Peek, Speaks};
+use super::speaks::Speaks;
+use super::turns::{Asks, Peek};
 use super::{allow, caps, decide, look, operations};
 use crate::exchange::Refusal;
 use crate::process::Core;

@@ -26,7 +26,8 @@
 //! upload    the body, relayed as it arrives
 //! upstream  write to the provider, await the head of its answer, while the client waits
 //! answer_listener  interim responses and the head, from the first byte, also while the request is still being sent
-//! tunnel    both directions of a WebSocket, once the provider has switched; turns: what is said there, judge_turn: whether it may go on
+//! tunnel    both directions of a WebSocket, once the provider has switched; speaks: by
+//!           which path it is read, turns: what is said there, judge_turn: whether it may go on
 //! relay     the answer, byte by byte as it comes, with a tap beside it
 //! tapped    the tap itself, and how an answer ends that it stops
 //! unread_answer  what of an answer nobody will read
@@ -65,6 +66,7 @@ mod request;
 mod rewrite_request;
 mod send;
 mod serve;
+mod speaks;
 mod steer;
 mod tapped;
 mod target;

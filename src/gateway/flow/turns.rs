@@ -16,17 +16,18 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use weir_config::settings::Budgets;
 use weir_config::vocab::{KeyId, Operation, Timestamp, Unread};
-use weir_storage::{MadeObject, OBJECT_ID_BYTES_MAX};
 
 use super::caps;
 use super::exchange::{Exchange, raw_body};
 use super::parse::{admission, fresh_w3c_span};
+use super::speaks::Speaks;
 use crate::exchange::Moments;
 use crate::json::{Event, Walker, integer};
 use crate::observe::{AnswerKind, AnswerReader};
 use crate::process::Core;
 use crate::record::CallIds;
 use crate::settle::journal::{Journal, Opening};
+use crate::settle::made::note_object;
 use crate::settle::text::RequestText;
 use crate::wire::RequestHead;
 
@@ -34,25 +35,6 @@ use crate::wire::RequestHead;
 const TURNS_MAX: usize = 64;
 /// Bytes of what a client has said that no turn has taken yet.
 const SAID_BYTES_MAX: usize = 1 << 20;
-
-/// What is spoken on a socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speaks {
-    Responses,
-    Realtime,
-}
-
-impl Speaks {
-    /// By the path of its handshake; `None` where nobody here reads it.
-    pub(super) fn of(head: &RequestHead) -> Option<Self> {
-        let path = head.path().trim_end_matches('/');
-        match path.rsplit('/').next() {
-            Some("responses") => Some(Self::Responses),
-            Some("realtime") => Some(Self::Realtime),
-            _ => None,
-        }
-    }
-}
 
 /// What a message says of itself.
 #[derive(Debug, Default)]
@@ -238,11 +220,7 @@ impl NewTurn {
     /// The provider has begun this response; without a note of it nobody goes on with it.
     fn note(&self, response: &str) {
         let Some(upstream) = self.exchange.lent_at.clone() else { return };
-        if response.len() > OBJECT_ID_BYTES_MAX {
-            return;
-        }
-        let made = MadeObject { tenant: self.ids.tenant_id, upstream, object: response.to_owned() };
-        if !self.core.process.parts.objects.note(made) {
+        if !note_object(&self.core.process.parts.objects, self.ids.tenant_id, upstream, response) {
             tracing::warn!("whose response of a WebSocket this is could not be noted: its tenant cannot go on with it");
         }
     }

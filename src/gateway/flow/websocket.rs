@@ -3,7 +3,7 @@
 use weir_config::Settings;
 use weir_config::settings::WebSocket;
 
-use super::turns::Speaks;
+use super::speaks::Speaks;
 use crate::exchange::Refusal;
 use crate::wire::{RequestHead, ResponseHead};
 

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 use weir_config::vocab::TenantId;
-use weir_storage::MadeObject;
+use weir_storage::{MadeObject, OBJECT_ID_BYTES_MAX};
 
 use crate::inspect::decode_body;
 use crate::json::{Event, Walker};
@@ -55,6 +55,11 @@ pub(crate) struct Maker {
     pub(crate) is_stream: bool,
     pub(crate) buffer: Vec<u8>,
     pub(crate) noted: SmallVec<[String; 3]>,
+}
+
+/// Notes that a tenant has made an object at an upstream. False where it could not be noted, or its id is longer than is kept.
+pub(crate) fn note_object(objects: &MadeObjects, tenant: TenantId, upstream: String, object: &str) -> bool {
+    object.len() <= OBJECT_ID_BYTES_MAX && objects.note(MadeObject { tenant, upstream, object: object.to_owned() })
 }
 
 impl Maker {
