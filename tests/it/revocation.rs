@@ -223,6 +223,45 @@ fn a_hundred_revocations_of_two_gateways_on_one_file_hold_in_both() {
     }
 }
 
+/// A provider that begins streams and leaves them open, and answers all else.
+fn lasting(peer: &mut Peer) {
+    while let Some(request) = peer.request() {
+        if String::from_utf8_lossy(&request.body).contains("\"stream\":true") {
+            peer.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
+            peer.say(format!("{:x}\r\n{FRAME}\r\n", FRAME.len()));
+            while peer.wait_closed().is_none() {}
+            return;
+        }
+        peer.say(OK);
+    }
+}
+
+/// What an old process still serves while it drains ends, too, when the new one revokes its key.
+#[test]
+fn a_hundred_revocations_hold_in_a_process_that_drains_beside_a_new_one() {
+    const REVOCATIONS: usize = 100;
+    let upstream = Upstream::play(lasting);
+    let folder = tempfile::TempDir::new().unwrap();
+    let storage = format!("{{database_path: '{}'}}", folder.path().join("weir.db").display());
+    let setup = Setup::new(Driver::Auto).upstream(upstream.url()).storage(&storage).with(AUTH).unlimited();
+    let mut old = setup.with("shutdown: {timeout_seconds: 300}").start();
+    let tenant = old.tenant("Acme");
+    let keys: Vec<_> = (0..REVOCATIONS).map(|_| old.key(&tenant, "operator")).collect();
+    let mut streams: Vec<Client> = keys.iter().map(|(_, key)| stream(&old, key)).collect();
+    let new = old.successor(Driver::Auto);
+    let mut longest = Duration::ZERO;
+    for ((id, key), stream) in keys.iter().zip(&mut streams) {
+        assert!(old.ended().is_none(), "it still has streams");
+        assert_eq!(by_key(&new, key), 200);
+        assert_eq!(new.admin(Call::delete(&format!("/api/v1/auth/keys/{id}"))).status, 204);
+        assert_eq!(by_key(&new, key), 401);
+        longest = longest.max(ends(stream));
+    }
+    println!("{REVOCATIONS} revocations, each ending a stream of the draining process after {longest:?} at most");
+    // Its last stream has ended.
+    assert!(old.wait().code().is_some());
+}
+
 /// Each gateway says in turn what its own keys may use, both at the same moment: all of it stands in the end.
 #[test]
 fn what_two_gateways_change_of_a_tenant_at_once_is_all_there() {

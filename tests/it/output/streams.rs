@@ -90,7 +90,10 @@ on_both_drivers! {
         let gateway = setup(driver, &upstream, BLOCKING).start();
         let answer = call(gateway.addr, dialect.call().bytes());
         assert!(answer.text().contains("`output_safety.block_on_critical` stops"), "{}", answer.text());
-        assert_eq!(gateway.metric("service_answers_stopped_total", "how=\"ended\""), 1.0);
+        // The core counts it behind the answer.
+        eventually("it is counted", || {
+            (gateway.metric("service_answers_stopped_total", "how=\"ended\"") == 1.0).then_some(())
+        });
         assert!(answer.text().ends_with("data: [DONE]\n\n"), "{}", answer.text());
     }
 
