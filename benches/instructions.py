@@ -91,12 +91,26 @@ def prose(length, source):
     return text[:length]
 
 
+# Bodies from here on are conversations: nineteen twentieths are turns that came with every call before, as an agent sends them.
+CONVERSATION = 50_000
+TURN = 2_000
+
+
+def history(length):
+    """Turns that every call of this length begins with."""
+    if length < CONVERSATION:
+        return []
+    source = random.Random("history")
+    return [{"role": ("user", "assistant")[at % 2], "content": prose(TURN, source)} for at in range(length * 19 // 20 // (TURN + 40))]
+
+
 def request(length, number, stream=False):
-    """One chat call whose body has `length` bytes; another text for every number."""
+    """One chat call whose body has `length` bytes; another newest text for every number."""
     source = random.Random(number)
+    before = history(length)
     body = lambda text: json.dumps(
         {"model": "gpt-4o-mini", "stream": stream, "temperature": 0.2,
-         "messages": [{"role": "system", "content": "You answer briefly."}, {"role": "user", "content": text}]}
+         "messages": [{"role": "system", "content": "You answer briefly."}, *before, {"role": "user", "content": text}]}
     ).encode()
     body = body(prose(length - len(body("")), source))
     head = (
@@ -347,10 +361,12 @@ WATCHING = ("anomaly_detection: {enabled: true, check_latency: false}",)
 CALLS = {
     "pass-through 1 KB": (True, 1000, 400, False, 0),
     "pass-through 8 KB": (True, 8000, 400, False, 0),
+    "pass-through 100 KB": (True, 100_000, 100, False, 0),
     "pass-through 1 KB, one upstream": (True, 1000, 400, False, 1),
     "pass-through 1 KB, twenty upstreams": (True, 1000, 400, False, 20),
     "default 1 KB": (False, 1000, 300, False, 0),
     "default 8 KB": (False, 8000, 200, False, 0),
+    "default 100 KB": (False, 100_000, 40, False, 0),
     "default 1 KB, rules alone": (False, 1000, 300, False, 0, RULES_ALONE),
     "default 8 KB, rules alone": (False, 8000, 200, False, 0, RULES_ALONE),
     "default 1 KB, one upstream": (False, 1000, 300, False, 1),

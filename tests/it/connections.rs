@@ -171,7 +171,8 @@ on_both_drivers! {
             client.answer_to("GET").ok().filter(|answer| answer.status != 200)
         });
         assert_no_room(&told);
-        // Clients go on knocking meanwhile; they are told, a few at a time.
+        // Clients go on knocking meanwhile; they are told, a few at a time. Who spins takes all of a core in every second. What this costs
+        // otherwise depends on the machine: 8 to 38 ms in an unoptimised build here, above 50 elsewhere.
         const SECONDS: u32 = 3;
         let before = gateway.cpu_time();
         let end = Instant::now() + Duration::from_secs(SECONDS.into());
@@ -182,8 +183,7 @@ on_both_drivers! {
             }
         }
         let spent = (gateway.cpu_time() - before) / SECONDS;
-        println!("{driver:?}: {spent:?} of processor time in a second without descriptors");
-        assert!(spent < Duration::from_millis(50), "{spent:?} of processor time in a second without descriptors");
+        assert!(spent < Duration::from_millis(300), "{spent:?} of processor time in a second without descriptors");
         open.store(true, Ordering::SeqCst);
         for mut client in clients {
             assert_eq!(client.answer_to("POST").unwrap().status, 200, "those that were served go on");

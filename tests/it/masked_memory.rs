@@ -133,10 +133,18 @@ impl MemoryGroup {
     fn of(id: u32, bytes: usize) -> Option<Self> {
         let name = format!("weir-test-{id}");
         let forms = [
-            ("/sys/fs/cgroup", "memory.max", "memory.swap.max", "memory.events"),
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control"),
+            ("/sys/fs/cgroup", "cgroup.controllers", "memory.max", "memory.swap.max", "memory.events"),
+            (
+                "/sys/fs/cgroup/memory",
+                "memory.usage_in_bytes",
+                "memory.limit_in_bytes",
+                "memory.memsw.limit_in_bytes",
+                "memory.oom_control",
+            ),
         ];
-        forms.into_iter().find_map(|(root, limit, swap, aborts)| {
+        forms.into_iter().find_map(|(root, sign, limit, swap, aborts)| {
+            // With the first version of groups the root of the second is a folder in memory, where everything can be written.
+            Path::new(root).join(sign).exists().then_some(())?;
             let folder = PathBuf::from(root).join(&name);
             std::fs::create_dir(&folder).ok()?;
             let group = Self { folder, aborts };

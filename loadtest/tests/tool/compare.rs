@@ -1,21 +1,30 @@
 //! `compare`: its exit codes are a contract.
 
-use crate::support::{Folder, Server, said, tool};
+use crate::support::{Folder, said, tool};
 
 #[test]
 fn the_exit_code_says_whether_something_became_worse() {
     let folder = Folder::new();
-    let measure = |name: &str, delay_ms: u32| {
-        let provider = Server::provider(&format!("--delay-ms {delay_ms}"));
-        let json = folder.path(name);
-        let output = tool(&format!(
-            "run --target gateway={} --rounds 3 --duration 200ms --warmup 0s --rate 50 --body-bytes 600 --json {json}",
-            provider.url
-        ));
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-        json
+    let output = tool(&format!(
+        "run --rounds 3 --duration 100ms --warmup 0s --body-bytes 600 --json {}",
+        folder.path("measured.json")
+    ));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    // How much the rounds of a busy machine differ is no part of the contract: each is the first one, with its times multiplied.
+    let with_times = |factor: f64| {
+        let mut results = folder.json("measured.json");
+        for cell in results["cells"].as_array_mut().unwrap() {
+            let mut round = cell["rounds"][0].clone();
+            for figure in ["latency", "first_byte"] {
+                for bucket in round[figure].as_array_mut().unwrap() {
+                    bucket[0] = (bucket[0].as_f64().unwrap() * factor).into();
+                }
+            }
+            cell["rounds"] = vec![round; 3].into();
+        }
+        folder.write(&format!("{factor}.json"), &results.to_string())
     };
-    let (fast, slow) = (measure("fast.json", 10), measure("slow.json", 40));
+    let (fast, slow) = (with_times(1.0), with_times(4.0));
     let same = tool(&format!("compare {fast} {fast}"));
     assert_eq!(same.status.code(), Some(0), "{}", said(&same));
     let worse = tool(&format!("compare {fast} {slow}"));
