@@ -27,7 +27,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     // Who may do what, and at which price.
     ("govern", &["meter", "money", "redaction", "ops", "control", "admit", "enforce", "identity", "upstreams"]),
     // What follows from a finished call.
-    ("react", &["feed", "hub", "judge", "anomalies", "alerts", "router", "otel", "siem"]),
+    ("react", &["feed", "hub", "judge", "anomalies", "alerts", "router", "otel", "siem", "receipts"]),
     // The way of a request.
     ("gateway", &["process", "judging", "settle", "golden", "output", "client", "flow"]),
     // The gateway's own interfaces.
