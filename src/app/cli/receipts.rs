@@ -13,7 +13,7 @@ use weir_config::vocab::TenantId;
 use super::common::{EXIT_USAGE, Options, complain, say, sources};
 use super::scan::plain;
 use crate::boot::StartError;
-use crate::receipts::{self, Fault, Found, KeyError, PublicKey, SigningKey, Verifier};
+use crate::receipts::{self, Found, KeyError, PublicKey, SigningKey, Tampering, Verifier};
 
 /// The commands.
 #[derive(Debug, Clone, Subcommand)]
@@ -100,7 +100,7 @@ enum Failure {
     #[error("no call of this session has a receipt")]
     NoSession,
     #[error("{0}")]
-    Fault(#[from] Fault),
+    Tampered(#[from] Tampering),
     #[error("the first receipt has the number {0}: others are missing before it")]
     Incomplete(u64),
     #[error("{0}")]
@@ -138,8 +138,10 @@ pub(super) fn run(from: &Options, command: &ReceiptsCommand) -> Result<ExitCode,
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             complain(&plain(&failure.to_string()));
-            let is_no =
-                matches!(failure, Failure::Fault(_) | Failure::Incomplete(_) | Failure::Audit(_) | Failure::NoSession);
+            let is_no = matches!(
+                failure,
+                Failure::Tampered(_) | Failure::Incomplete(_) | Failure::Audit(_) | Failure::NoSession
+            );
             if is_no { ExitCode::FAILURE } else { ExitCode::from(EXIT_USAGE) }
         }
     })

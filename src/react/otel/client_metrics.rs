@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use weir_config::settings::OtelSemconv;
 use weir_storage::record::SpanRecord;
 
-use super::metrics::{Exemplar, Points, Series, histogram};
 use super::names;
+use super::points::{Exemplar, Points, Series, histogram};
 use super::span::{error_type, short};
 use super::wire::{Message, Value};
 use crate::feed::{Batch, Consumer, Failure};

@@ -16,6 +16,7 @@ mod client_metrics;
 mod content;
 mod metrics;
 mod names;
+mod points;
 mod receiver;
 mod span;
 mod wire;

@@ -10,7 +10,6 @@ use weir_config::settings::{OtelCompression, OtelExport, OtelReceiver};
 use weir_config::vocab::{SpanId, TenantId, Timestamp};
 use weir_storage::record::SpanRecord;
 
-use super::metrics::MetricsTally;
 use super::span::How;
 use super::wire::{Message, Value, field_len};
 use crate::meter::{Exposition, Source, names};
@@ -47,6 +46,13 @@ pub(super) struct Tally {
     pub(super) not_sampled: Count,
     pub(super) cut: Count,
     pub(super) requests: Count,
+    pub(super) failed: Count,
+}
+
+/// What became of requests with metrics.
+#[derive(Default)]
+pub(super) struct MetricsTally {
+    pub(super) sent: Count,
     pub(super) failed: Count,
 }
 
@@ -144,7 +150,7 @@ impl Receiver {
 
     /// The request with these metrics.
     pub(super) fn metrics_request(&self, metrics: &[Message]) -> Vec<u8> {
-        super::metrics::request(&self.resource, metrics)
+        super::points::request(&self.resource, metrics)
     }
 
     /// Sends one.

@@ -13,8 +13,9 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use weir_storage::record::SpanRecord;
 
+use super::hex::hex;
 use super::key::SigningKey;
-use super::receipt::{Draft, NO_FORMER, draft, hash, hex, of_call, sign};
+use super::receipt::{Draft, NO_FORMER, draft, hash, of_call, sign};
 
 /// A file that is longer is not written to any more.
 const FILE_BYTES: u64 = 32 * 1024 * 1024;

@@ -13,7 +13,7 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use sha2::{Digest as _, Sha256};
 use weir_config::vocab::Secret;
 
-use super::receipt::{hex, unhex};
+use super::hex::{hex, unhex};
 
 /// What stands before the 32 bytes of a private key in PKCS #8.
 const PRIVATE_HEAD: [u8; 16] =

@@ -6,6 +6,7 @@
 //! disk. No text of anybody stands in a receipt. Calls that others reported get none: the gateway has not seen them.
 
 mod chain;
+mod hex;
 mod key;
 mod receipt;
 #[cfg(test)]
@@ -31,7 +32,7 @@ use crate::meter::{Exposition, Registry, Source, names};
 use chain::Chain;
 pub use key::{KeyError, PublicKey, SigningKey};
 pub use receipt::{NOTES, digest};
-pub use verify::{Fault, Found, Verifier};
+pub use verify::{Found, Tampering, Verifier};
 
 /// How often the audit log is looked at for a checkpoint; the first time at the start.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(3_600);

@@ -29,7 +29,7 @@ fn text(folder: &TempDir) -> String {
     files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
 }
 
-fn verify(text: &str, key: PublicKey) -> Result<super::Found, super::Fault> {
+fn verify(text: &str, key: PublicKey) -> Result<super::Found, super::Tampering> {
     let keys = [key];
     let mut verifier = Verifier::new(&keys);
     text.lines().try_for_each(|line| verifier.check(line))?;

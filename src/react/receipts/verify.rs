@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::hex::unhex;
 use super::key::PublicKey;
-use super::receipt::{NO_FORMER, hash, root, spelled, unhex};
+use super::receipt::{NO_FORMER, hash, root, spelled};
 
 /// What was found of lines that are all as they were signed.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub struct Found {
 /// Why a line is not what was signed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
-pub struct Fault {
+pub struct Tampering {
     /// Which line, from 1; of what is missing at the end, the last one.
     pub line: usize,
     /// What is wrong with it.
@@ -64,17 +65,17 @@ impl<'a> Verifier<'a> {
     ///
     /// # Errors
     /// What is wrong with it; nothing behind it is checked then.
-    pub fn check(&mut self, line: &str) -> Result<(), Fault> {
+    pub fn check(&mut self, line: &str) -> Result<(), Tampering> {
         self.line += 1;
-        self.look(line).map_err(|reason| Fault { line: self.line, reason })
+        self.look(line).map_err(|reason| Tampering { line: self.line, reason })
     }
 
     /// Whether all that was announced was there, and that the last one is `head`, where that is known.
     ///
     /// # Errors
     /// What is missing.
-    pub fn finish(mut self, head: Option<&str>) -> Result<Found, Fault> {
-        let fault = |reason: String| Fault { line: self.line, reason };
+    pub fn finish(mut self, head: Option<&str>) -> Result<Found, Tampering> {
+        let fault = |reason: String| Tampering { line: self.line, reason };
         if self.line == 0 {
             return Err(fault("there is no receipt".to_owned()));
         }
