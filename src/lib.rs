@@ -33,7 +33,7 @@ pub use app::{boot, cli};
 pub use gateway::{client, flow, golden, judging, process, settle};
 pub use govern::{admit, control, enforce, identity, meter, money, ops, redaction, upstreams};
 pub use net::{codec, forward, json, limits, outbound, rt, wire};
-pub use react::{alerts, anomalies, feed, judge, otel, router, siem};
+pub use react::{alerts, anomalies, feed, judge, otel, receipts, router, siem};
 pub use read::{exchange, inspect, observe, record, rewrite};
 pub use serve::{api, grpc, ingest, reports};
 

@@ -27,7 +27,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     // Who may do what, and at which price.
     ("govern", &["meter", "money", "redaction", "ops", "control", "admit", "enforce", "identity", "upstreams"]),
     // What follows from a finished call.
-    ("react", &["feed", "hub", "judge", "anomalies", "alerts", "router", "otel", "siem"]),
+    ("react", &["feed", "hub", "judge", "anomalies", "alerts", "router", "otel", "siem", "receipts"]),
     // The way of a request.
     ("gateway", &["process", "judging", "settle", "golden", "output", "client", "flow"]),
     // The gateway's own interfaces.
@@ -177,7 +177,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("src", "observe", 4, "one reader of answers, and the shapes it meets"),
     ("src", "rt", 5, "a connection, its deadline, and what ends an operation"),
     ("src", "wire", 6, "one parser of heads, and what it says of a bad one"),
-    ("config/src", "catalogue", 13, "one table in several files"),
+    ("config/src", "catalogue", 14, "one table in several files"),
     ("config/src", "load", 2, "one loading, and what it takes from records of upstreams"),
     ("inference/src", "action", 8, "one reader of commands, and what it meets there"),
     ("inference/src", "analyser", 4, "one analysis, what it did, what changed, and what of it is left to the pool"),

@@ -18,6 +18,7 @@ mod judge;
 mod money;
 mod otel;
 mod output;
+mod receipts;
 mod router;
 mod siem;
 mod upstreams;
@@ -33,6 +34,7 @@ pub use money::{
 };
 pub use otel::{OTEL_RECEIVERS_MAX, OtelCompression, OtelContent, OtelExport, OtelReceiver, OtelSemconv};
 pub use output::{HALLUCINATION_THRESHOLD, Hallucination, OutputSafety, StreamingAnalysis};
+pub use receipts::Receipts;
 pub use router::{ActionRouter, ActionRule, ActionSet, ActionWebhook, IpBlock, RouterAction};
 pub use siem::{SIEM_RECEIVERS_MAX, SiemExport, SiemFormat, SiemReceiver};
 pub use upstreams::{
@@ -128,6 +130,8 @@ pub struct Settings {
     pub otel_export: OtelExport,
     /// `siem_export.*` (ours): who is sent security events.
     pub siem_export: SiemExport,
+    /// `receipts.*` (ours): signed receipts of recorded calls.
+    pub receipts: Receipts,
     /// `otel_ingest.*`.
     pub otel_ingest: OtelIngest,
     /// `auth.*`.
@@ -829,6 +833,7 @@ impl Default for Settings {
             },
             otel_export: OtelExport::default(),
             siem_export: SiemExport::default(),
+            receipts: Receipts::default(),
             otel_ingest: OtelIngest::default(),
             auth: Auth::default(),
             grpc: Grpc { enabled: false, listen_addr: SocketAddr::from(([0, 0, 0, 0], 50_051)) },

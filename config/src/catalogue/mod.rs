@@ -13,6 +13,7 @@ mod kind;
 mod money;
 mod otel;
 mod policy;
+mod receipts;
 mod router;
 mod services;
 mod siem;
@@ -204,6 +205,7 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
         .chain(router::SETTINGS)
         .chain(otel::SETTINGS)
         .chain(siem::SETTINGS)
+        .chain(receipts::SETTINGS)
         .chain(upstreams::SETTINGS)
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::value::{flag, float, one_of, optional_int, optional_secret, optional_text, owned_text, parsed, texts};
+use super::value::{flag, float, int, one_of, optional_int, optional_secret, optional_text, owned_text, parsed, texts};
 use super::{Field, Kind, Literal, Setting, Unfit, set};
 use crate::settings::{OtelCompression, OtelContent, OtelReceiver, OtelSemconv};
 use crate::vocab::SharedSecret;
@@ -24,6 +24,10 @@ const RECEIVER: &[Field] = &[
     Field::optional("tenants", Kind::TextList),
     Field::optional("clean_sample_rate", Kind::UNIT),
     Field::optional("reported", Kind::Bool),
+    Field::optional("tries", Kind::Bool),
+    Field::optional("metrics", Kind::Bool),
+    Field::optional("metrics_endpoint", Kind::Name),
+    Field::optional("protocol", Kind::Choice(&["http/protobuf"])),
 ];
 
 pub(super) static SETTINGS: &[Setting] = &[
@@ -51,6 +55,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(otel_export.resource_attributes, texts),
     ),
     Setting::built(
+        "otel_export.metrics_interval_seconds",
+        Kind::Int { min: 1, max: 86_400 },
+        Literal::Int(60),
+        "How often receivers with metrics: true are sent what /metrics shows. Ours.",
+        set!(otel_export.metrics_interval_seconds, int),
+    ),
+    Setting::built(
         "otel_export.receivers",
         Kind::Records(RECEIVER),
         Literal::EmptyList,
@@ -58,7 +69,8 @@ pub(super) static SETTINGS: &[Setting] = &[
          (name=value), timeout_ms (10000) and compression (none); where one has neither address, the variables OTEL_EXPORTER_OTLP_* say \
          these. content is none, masked or full; semconv is latest (0.1.0 of the conventions for generative AI) or 1.36; tenants (all); \
          clean_sample_rate (1.0) is the share of the traces whose calls without findings are sent; reported (false) sends calls, too, \
-         that others reported; name is what the store remembers it by. Ours.",
+         that others reported; tries (false) makes spans of the tries at several upstreams; metrics (false) sends what /metrics shows, too, \
+         to /v1/metrics below endpoint or to metrics_endpoint, the whole URL; protocol is http/protobuf; name is what the store remembers it by. Ours.",
         set!(otel_export.receivers, receivers),
     )
     .secret(),
@@ -84,6 +96,9 @@ fn receiver(entry: &Value) -> Result<OtelReceiver, Unfit> {
         semconv: field("semconv").map_or(Ok(usual.semconv), |value| one_of(value, &SEMCONVS))?,
         tenants: list("tenants")?.into_iter().map(|id| parsed(&Value::from(id))).collect::<Result<_, _>>()?,
         clean_sample_rate: field("clean_sample_rate").map_or(Ok(usual.clean_sample_rate), float)?,
+        metrics: field("metrics").map_or(Ok(usual.metrics), flag)?,
+        metrics_endpoint: field("metrics_endpoint").map_or(Ok(None), optional_secret)?,
+        tries: field("tries").map_or(Ok(usual.tries), flag)?,
         reported: field("reported").map_or(Ok(usual.reported), flag)?,
     })
 }

@@ -95,6 +95,7 @@ fn what_must_not_change_while_running_has_no_flag() {
         "grpc.",
         "otel_export.",
         "siem_export.",
+        "receipts.",
         "otel_ingest.",
         "auth.",
         "shutdown.",

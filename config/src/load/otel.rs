@@ -50,13 +50,23 @@ pub(super) fn settle(settings: &mut Settings, env: &BTreeMap<String, String>, la
 
 /// The first thing that is wrong with a receiver: the field and why. Never the value, which may be a credential.
 fn fault(receiver: &OtelReceiver, is_used: bool) -> Option<(&'static str, &'static str)> {
-    for (field, url) in [("endpoint", &receiver.endpoint), ("traces_endpoint", &receiver.traces_endpoint)] {
+    for (field, url) in [
+        ("endpoint", &receiver.endpoint),
+        ("traces_endpoint", &receiver.traces_endpoint),
+        ("metrics_endpoint", &receiver.metrics_endpoint),
+    ] {
         if url.as_ref().is_some_and(|url| !is_url(url.expose())) {
             return Some((field, NO_URL));
         }
     }
     if is_used && receiver.url().is_none() {
         return Some(("endpoint", "is needed, or the variable OTEL_EXPORTER_OTLP_ENDPOINT"));
+    }
+    if receiver.metrics && !receiver.tenants.is_empty() {
+        return Some(("metrics", "does not go with `tenants`: metrics are of all of them"));
+    }
+    if is_used && receiver.metrics && receiver.metrics_url().is_none() {
+        return Some(("metrics_endpoint", "is needed, or `endpoint`, where `metrics` is true"));
     }
     let is_name =
         |name: &[u8]| name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte));

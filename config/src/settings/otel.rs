@@ -14,6 +14,8 @@ pub struct OtelExport {
     pub service_name: String,
     /// `resource_attributes`: further attributes of the resource, `name=value`.
     pub resource_attributes: Vec<String>,
+    /// `metrics_interval_seconds`: how often receivers that want metrics are sent them.
+    pub metrics_interval_seconds: u64,
     /// `receivers[]`.
     pub receivers: Vec<OtelReceiver>,
 }
@@ -41,6 +43,12 @@ pub struct OtelReceiver {
     pub tenants: Vec<TenantId>,
     /// `clean_sample_rate`: the share of the traces whose calls without findings are sent, 0.0 to 1.0.
     pub clean_sample_rate: f64,
+    /// `metrics`: whether metrics are sent, too.
+    pub metrics: bool,
+    /// `metrics_endpoint`: the whole URL for them; wins over `endpoint`.
+    pub metrics_endpoint: Option<SharedSecret>,
+    /// `tries`: tries at upstreams are spans of their own instead of events.
+    pub tries: bool,
     /// `reported`: also calls that others reported and that did not pass the gateway.
     pub reported: bool,
 }
@@ -76,7 +84,13 @@ pub enum OtelSemconv {
 
 impl Default for OtelExport {
     fn default() -> Self {
-        Self { enabled: false, service_name: "weir".to_owned(), resource_attributes: Vec::new(), receivers: Vec::new() }
+        Self {
+            enabled: false,
+            service_name: "weir".to_owned(),
+            resource_attributes: Vec::new(),
+            metrics_interval_seconds: 60,
+            receivers: Vec::new(),
+        }
     }
 }
 
@@ -93,6 +107,9 @@ impl Default for OtelReceiver {
             semconv: OtelSemconv::Latest,
             tenants: Vec::new(),
             clean_sample_rate: 1.0,
+            metrics: false,
+            metrics_endpoint: None,
+            tries: false,
             reported: false,
         }
     }
@@ -101,11 +118,19 @@ impl Default for OtelReceiver {
 impl OtelReceiver {
     /// Where spans are sent.
     pub fn url(&self) -> Option<String> {
-        let whole = self.traces_endpoint.as_ref().map(|url| String::from_utf8_lossy(url.expose()).into_owned());
-        whole.or_else(|| {
-            let base = self.endpoint.as_ref()?;
-            let base = String::from_utf8_lossy(base.expose());
-            Some(format!("{}/v1/traces", base.trim_end_matches('/')))
+        self.url_of(self.traces_endpoint.as_ref(), "traces")
+    }
+
+    /// Where metrics are sent; nowhere unless they are wanted.
+    pub fn metrics_url(&self) -> Option<String> {
+        self.metrics.then(|| self.url_of(self.metrics_endpoint.as_ref(), "metrics")).flatten()
+    }
+
+    fn url_of(&self, whole: Option<&SharedSecret>, signal: &str) -> Option<String> {
+        let text = |url: &SharedSecret| String::from_utf8_lossy(url.expose()).into_owned();
+        whole.map(text).or_else(|| {
+            let base = text(self.endpoint.as_ref()?);
+            Some(format!("{}/v1/{signal}", base.trim_end_matches('/')))
         })
     }
 

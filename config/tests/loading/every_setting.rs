@@ -340,7 +340,8 @@ fn samples() -> Vec<Sample> {
         sample(
             "otel_export.receivers",
             "[{name: a, endpoint: 'http://h:4318', headers: ['x=y'], timeout_ms: 7, compression: gzip, content: masked, semconv: '1.36', \
-             tenants: [6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10], clean_sample_rate: 0.5, reported: true}]",
+             tenants: [6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10], clean_sample_rate: 0.5, reported: true, tries: true, \
+             metrics_endpoint: 'http://m:4318/m', protocol: http/protobuf}]",
             |s| {
                 s.otel_export.receivers = vec![OtelReceiver {
                     name: Some("a".into()),
@@ -354,9 +355,17 @@ fn samples() -> Vec<Sample> {
                     tenants: vec![TENANT.parse().unwrap()],
                     clean_sample_rate: 0.5,
                     reported: true,
+                    metrics: false,
+                    metrics_endpoint: Some(SharedSecret::new("http://m:4318/m")),
+                    tries: true,
                 }];
             },
         ),
+        sample("otel_export.metrics_interval_seconds", "7", |s| s.otel_export.metrics_interval_seconds = 7),
+        sample("receipts.enabled", "true", |s| s.receipts.enabled = true),
+        sample("receipts.key_file", "/k", |s| s.receipts.key_file = Some("/k".into())),
+        sample("receipts.directory", "/r", |s| s.receipts.directory = Some("/r".into())),
+        sample("receipts.retention_days", "7", |s| s.receipts.retention_days = 7),
         sample("siem_export.enabled", "true", |s| s.siem_export.enabled = true),
         sample(
             "siem_export.receivers",

@@ -24,6 +24,7 @@ use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
 use crate::ops::memory::GivingBack;
 use crate::ops::probe::{self, Schedule};
+use crate::receipts::PublicKey;
 use crate::redaction::Redaction;
 use crate::reports::ReportBuilder;
 use crate::rt;
@@ -58,6 +59,7 @@ pub(super) struct Control {
     pub(super) spend: Arc<Spend>,
     pub(super) settings: Arc<ArcSwap<Settings>>,
     pub(super) golden: Option<Arc<GoldenSet>>,
+    pub(super) receipt_key: Option<PublicKey>,
     pub(super) calls: Calls,
     pub(super) ingest: Option<Intake>,
     pub(super) probing: HealthCheck,
@@ -138,6 +140,7 @@ impl Control {
             spend,
             settings,
             golden,
+            receipt_key,
             calls,
             ingest,
             probing,
@@ -148,7 +151,11 @@ impl Control {
         let costs = Costs { settings: Arc::clone(&settings), spend: Arc::clone(&spend), access };
         let api = Api::new(Roles::of(&Arc::new(store.clone())), Arc::clone(&health), live, registry);
         let api = api.with_costs(costs).reading_on(readers).with_builder(reports);
-        let api = api.with_golden(golden).with_ingest(ingest).with_verdicts(Arc::new(store.clone()));
+        let api = api
+            .with_golden(golden)
+            .with_receipt_key(receipt_key)
+            .with_ingest(ingest)
+            .with_verdicts(Arc::new(store.clone()));
         let api = api.with_alerts(Arc::new(store.clone()));
         let router = api::router(api.with_identities(Arc::clone(&identities)).with_redaction(redaction));
         let reported = Arc::clone(&identities);

@@ -92,6 +92,9 @@ pub enum StartError {
     /// The operator's fusion model is not usable.
     #[error("{0}")]
     Fusion(String),
+    /// Receipts cannot be written.
+    #[error("{0}")]
+    Receipts(#[from] crate::receipts::ReceiptsError),
     /// A setting that names a model does not name one.
     #[error("{0}")]
     Models(String),
@@ -133,6 +136,7 @@ impl StartError {
             | Self::Peer(_)
             | Self::OwnRules(_)
             | Self::Fusion(_)
+            | Self::Receipts(_)
             | Self::Models(_) => EXIT_SETTINGS,
         }
     }

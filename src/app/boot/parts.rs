@@ -47,6 +47,7 @@ use crate::otel;
 use crate::outbound::Client;
 use crate::process::Process;
 use crate::process::objects::MadeObjects;
+use crate::receipts::{self, Receipts};
 use crate::record::Budget;
 use crate::router::{self, Offenders, Tally};
 use crate::rt::{self, CoreStart, CoreThread, Heartbeats, TlsAcceptor};
@@ -118,6 +119,8 @@ pub(super) struct Outside {
     pub(super) channels: Option<Channels>,
     /// Where spans, and security events, are sent to others.
     pub(super) exports: Exports,
+    /// Where recorded calls get receipts.
+    pub(super) receipts: Option<Receipts>,
 }
 
 /// Who is sent spans, and who security events.
@@ -137,16 +140,22 @@ impl Exports {
 
 /// The consumers of finished spans, if there are any.
 pub(super) fn make_feed(
-    settings: &Settings,
+    live: &Arc<LiveSettings>,
     registry: &Registry,
     offenders: Option<Arc<Offenders>>,
     consumers: Vec<AddConsumer>,
     outside: &mut Outside,
 ) -> Result<Option<FeedAndTally>, StartError> {
+    let settings = live.snapshot().load_full();
     let spans = settings.otel_export.enabled && !settings.otel_export.receivers.is_empty();
     let events = settings.siem_export.enabled && !settings.siem_export.receivers.is_empty();
     let exports = spans || events;
-    if consumers.is_empty() && !settings.alerts.enabled && !settings.action_router.enabled && !exports {
+    if consumers.is_empty()
+        && !settings.alerts.enabled
+        && !settings.action_router.enabled
+        && !exports
+        && !settings.receipts.enabled
+    {
         return Ok(None);
     }
     let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
@@ -163,10 +172,19 @@ pub(super) fn make_feed(
     if events {
         outside.exports.events = Some(siem::add(&mut feed, &settings.siem_export, registry));
     }
+    if settings.receipts.enabled {
+        outside.receipts = Some(receipts::add(&mut feed, &settings, fingerprint(live), registry)?);
+    }
     for add in consumers {
         add(&mut feed);
     }
     Ok(Some((feed, tally)))
+}
+
+/// The SHA-256 of the settings in effect as `weir config print --format json` shows them, without blanks.
+fn fingerprint(live: &Arc<LiveSettings>) -> receipts::Fingerprint {
+    let live = Arc::clone(live);
+    Arc::new(move || receipts::sha256(&weir_config::effective(&live.loaded()).to_string()))
 }
 
 /// Masks records for receivers of spans that are to see no personal data and no credential.

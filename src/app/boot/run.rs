@@ -55,6 +55,7 @@ use crate::ops::memory::{self, MemoryLimit};
 use crate::ops::reload::Reloaders;
 use crate::ops::store::{breaker_advice, space};
 use crate::process::{Process, ProcessParts};
+use crate::receipts::Receipts;
 use crate::redaction::Redaction;
 use crate::reports::ReportBuilder;
 use crate::router::Offenders;
@@ -169,8 +170,8 @@ pub fn start_with(
     let offenders = settings.action_router.may(RouterAction::BlockIp);
     let offenders = offenders.then(|| Arc::new(Offenders::new(settings.action_router.ip_block)));
     let mut outside = Outside::default();
-    let mut feed = make_feed(&settings, &registry, offenders.clone(), extensions.consumers, &mut outside)?;
-    let Outside { channels, exports } = outside;
+    let mut feed = make_feed(&live, &registry, offenders.clone(), extensions.consumers, &mut outside)?;
+    let Outside { channels, exports, receipts } = outside;
     let models = models::open(&settings, model_threads(cores))?;
     let mut judging = make_judging(&live, feed.as_mut(), &prices, &models, &registry)?;
     let feed = feed.map(|(feed, _)| feed);
@@ -285,6 +286,7 @@ pub fn start_with(
         upstreams: Arc::clone(&upstreams),
         spend: Arc::clone(&spend),
         settings: Arc::clone(live.snapshot()),
+        receipt_key: receipts.as_ref().map(Receipts::public),
         golden: golden_set(&live, &process.parts.analyser, &inference, &process.parts.registry),
         calls,
         ingest: intake.clone().filter(|_| settings.otel_ingest.enabled),
@@ -307,10 +309,17 @@ pub fn start_with(
         if let Some(offenders) = offenders {
             consumers.runtime().spawn(offenders.keep_up());
         }
+        if let Some(spans) = &exports.spans {
+            spans.start(consumers.runtime(), &process.parts.registry);
+        }
         if let Some(events) = &exports.events {
             let (audit, cursors): (Arc<dyn AuditLog>, Arc<dyn SpanLog>) =
                 (Arc::new(store.clone()), Arc::new(store.clone()));
             events.start(consumers.runtime(), &audit, &cursors);
+        }
+        if let Some(receipts) = &receipts {
+            let audit: Arc<dyn AuditLog> = Arc::new(store.clone());
+            receipts.start(consumers.runtime(), &audit);
         }
         if let Some(channels) = channels {
             channels.start(consumers.runtime(), &conditions(&health, exports.clone()));

@@ -12,6 +12,7 @@ mod demo;
 mod doctor;
 mod judge;
 mod models;
+mod receipts;
 mod reconcile;
 mod replay;
 mod rules;
@@ -112,6 +113,9 @@ enum Command {
     Export(traces::ExportOptions),
     /// Hold a provider's usage export or bill against the record: each difference has a reason. 0 where both agree.
     Reconcile(reconcile::ReconcileOptions),
+    /// Make the key of signed receipts, write receipts to a file, and check them without a gateway.
+    #[command(subcommand)]
+    Receipts(receipts::ReceiptsCommand),
     /// Look at recorded calls once more under these settings and rules, and say what would change. Writes nothing; may run beside
     /// the gateway.
     Replay(replay::ReplayOptions),
@@ -182,6 +186,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
         Command::Traces(command) => traces::run(&cli.options, &command),
         Command::Export(options) => traces::run(&cli.options, &traces::TracesCommand::Export(options)),
         Command::Reconcile(options) => reconcile::run(&cli.options, &options),
+        Command::Receipts(command) => receipts::run(&cli.options, &command),
         Command::Replay(options) => replay::run(&cli.options, &options, extensions),
         Command::Alerts(command) => alerts::run(&cli.options, &command),
         Command::Judge(command) => judge::run(&cli.options, &command, extensions),

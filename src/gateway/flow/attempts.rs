@@ -77,6 +77,9 @@ pub(super) async fn obtain(
         // Whom the provider bills.
         exchange.journal.tag("provider_key", "tenant".to_owned());
     }
+    if let Payload::Held { body, .. } = &payload {
+        exchange.journal.note_sent(body);
+    }
     let found = found?;
     drop(gathered);
     if let Some(texts) = exchange.journal.inspection.acting.take() {

@@ -125,6 +125,7 @@ fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> Edited {
     }
     core.meter.redacted(shadow, pieces);
     if redacted {
+        exchange.journal.note_redacted(pieces);
         let said = "personal data was replaced by tags in what was forwarded";
         exchange.journal.event("pii_redacted", said);
     }

@@ -170,6 +170,7 @@ pub(super) fn record(core: &Core, journal: &mut Journal, through: &Through, halt
     let redaction = tapped.redaction();
     if redaction.taken > 0 {
         core.meter.redacted(false, redaction.taken);
+        journal.note_redacted(redaction.taken);
         journal.event("answer_redacted", "what was to be redacted was replaced by tags in what the client got");
     }
     if let Some(reason) = redaction.left {

@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use serde_json::Value;
 use weir_config::settings::ActionFromData;
 use weir_config::vocab::{Dialect, Finding, Provider, Timestamp, Unread, UnreadSet, score};
 use weir_inference::{Analyser, Call, Plan, Ran, Scratch};
 use weir_storage::record::{SpanEvent, SpanRecord};
 
+use super::body_copies::BodyCopies;
 use super::charge::{Counter, RPC_METHOD, charge};
 use super::inspection::{self, CallsSeen, How, Inspection, LeftOut, Rest, Texts, survive};
 use super::leak;
@@ -30,6 +32,8 @@ use crate::record::RESPONSE_ID;
 /// Everything needed to complete a record.
 pub(crate) struct Finish {
     pub(crate) span: Box<SpanRecord>,
+    /// Where the call gets a receipt.
+    pub(crate) copies: Option<Box<BodyCopies>>,
     pub(crate) dialect: Dialect,
     pub(crate) text: RequestText,
     /// Whether `span.security_findings` already covers the request's text.
@@ -69,6 +73,8 @@ pub(crate) struct Finish {
 pub(crate) struct Finished {
     /// The record.
     pub(crate) span: Box<SpanRecord>,
+    /// What the call's receipt is made of beside the record.
+    pub(crate) receipt_notes: Option<Value>,
     /// What the call cost, in nanodollars; `None` when nobody knows, or nothing was used.
     pub(crate) cost_nano_usd: Option<u64>,
     /// What the answer said beside its text.
@@ -168,6 +174,7 @@ impl Finish {
             // What it cost stands at its end.
             self.answer.iter_mut().for_each(|answer| answer.keep_end());
         }
+        self.copies.iter_mut().for_each(|copies| copies.give_up());
         self
     }
 
@@ -186,6 +193,7 @@ impl Finish {
     pub(crate) fn is_long(&self) -> bool {
         let compressed = matches!(&self.text, RequestText::Raw(raw) if raw.content_encoding.is_some());
         !inspection::fits_core(self.text_bytes(), compressed)
+            || self.copies.as_ref().is_some_and(|copies| copies.are_long())
     }
 }
 
@@ -222,6 +230,7 @@ pub(crate) fn drop_tags(span: &mut SpanRecord, reason: &str) {
 fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Finished {
     let Finish {
         mut span,
+        copies,
         dialect,
         text: request_text,
         request_analysed,
@@ -356,6 +365,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
     if let Some(view) = view {
         take_request(&mut span, *view);
     }
+    let receipt_notes = copies.map(|copies| copies.notes(answer.as_ref().and_then(|answer| answer.model.clone())));
     let mut bill = answer.map(|answer| take_answer(&mut span, answer)).unwrap_or_default();
     bill.doubts_model = doubts_model;
     bill.priced_as = priced_as;
@@ -367,7 +377,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
     if span.session_id.is_some() && !goes_on && !bill.pending {
         survive(|| prompt_cache::look(&process.prompts, prices, dialect, &mut span));
     }
-    Finished { span, cost_nano_usd, bill, priced, unread_request, unread_answer, outcome, ran, rest }
+    Finished { span, receipt_notes, cost_nano_usd, bill, priced, unread_request, unread_answer, outcome, ran, rest }
 }
 
 /// Whether the next turn may come without this one. Whoever sends `messages` sends the whole conversation with every turn.

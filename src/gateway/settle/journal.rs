@@ -9,12 +9,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use weir_config::settings::{TokenCap, Tokenizer};
 use weir_config::vocab::{Dialect, Finding, Provider, Severity, Timestamp, TraceId, Unread, UnreadSet, score};
 use weir_inference::{DetectorSet, Plan};
 use weir_storage::record::{ANSWERED_BY, SpanEvent, SpanRecord, WEIR};
 
 use super::answer_copy::AnswerCopy;
+use super::body_copies::BodyCopies;
 use super::closing::{Closing, File, How, Step, close};
 use super::complete::{Finish, complete, drop_tags};
 use super::made::Maker;
@@ -93,6 +95,8 @@ pub(crate) struct Journal {
     span: Option<Box<SpanRecord>>,
     store: bool,
     answer: AnswerCopy,
+    /// Where the call gets a receipt.
+    copies: Option<Box<BodyCopies>>,
     /// What is known already not to be read of the request.
     unread: UnreadSet,
     /// What kept bodies took from the budget.
@@ -128,11 +132,16 @@ impl Journal {
         // What a call used and cost is counted whatever becomes of its text and its record.
         let counted = settings.cost_caps.enabled || settings.cost_estimation.enabled;
         let wanted = store || skip.is_none() || counted || core.process.parts.feed.is_some();
+        let copies = (wanted && settings.receipts.enabled).then(|| {
+            let permit = core.process.bodies.of(ids.tenant_id).permit();
+            Box::new(BodyCopies::new(permit, kept_bytes_max(settings), settings.plan.fingerprint()))
+        });
         let mut entry = LogEntry::of_call(ids.tenant_id, ids.trace_id);
         entry.line = Some(line);
         Self {
             span: wanted.then(|| blank(&ids)),
             answer: AnswerCopy::new(core.process.bodies.of(ids.tenant_id).permit()),
+            copies,
             core: Rc::clone(core),
             settings: Rc::clone(settings),
             ids,
@@ -202,11 +211,28 @@ impl Journal {
     }
 
     /// Content of the answer is on its way to the client.
-    pub(crate) fn relayed<'a>(&mut self, bytes: usize, pieces: impl Iterator<Item = &'a [u8]>) {
+    pub(crate) fn relayed<'a>(&mut self, bytes: usize, pieces: impl Iterator<Item = &'a [u8]> + Clone) {
         self.log_entry.bytes += bytes as u64;
         if bytes > 0 {
+            if let Some(copies) = &mut self.copies {
+                copies.keep_answer(pieces.clone());
+            }
             let streams = self.span.as_ref().is_some_and(|span| span.streaming);
             self.answer.feed(bytes, pieces, streams);
+        }
+    }
+
+    /// The request's body has gone to the provider.
+    pub(crate) fn note_sent(&mut self, body: &Bytes) {
+        if let Some(copies) = &mut self.copies {
+            copies.keep_request(body.clone(), true);
+        }
+    }
+
+    /// So many pieces were taken out of what was sent on.
+    pub(crate) fn note_redacted(&mut self, pieces: usize) {
+        if let Some(copies) = &mut self.copies {
+            copies.redacted(pieces);
         }
     }
 
@@ -444,8 +470,15 @@ impl Journal {
     /// What completing the record takes.
     fn finish(&mut self, mut span: Box<SpanRecord>, answer_wire_bytes: u64, priced: bool) -> Finish {
         let (analyse, request_analysed) = self.plan(&mut span);
+        let mut copies = self.copies.take();
+        if let (Some(copies), RequestText::Raw(raw)) = (&mut copies, &self.inspection.text)
+            && !copies.has_request()
+        {
+            copies.keep_request(raw.body.clone(), !raw.truncated);
+        }
         Finish {
             span,
+            copies,
             dialect: self.dialect,
             text: std::mem::replace(&mut self.inspection.text, RequestText::None),
             request_analysed,

@@ -1,6 +1,7 @@
 //! The end of every exchange: what was seen of it becomes a record, a charge, metrics and lines of the log.
 
 mod answer_copy;
+pub(crate) mod body_copies;
 pub(crate) mod charge;
 pub(crate) mod closing;
 pub(crate) mod complete;

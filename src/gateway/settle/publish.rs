@@ -23,6 +23,7 @@ use crate::ops::breaker::State;
 use crate::process::Process;
 use crate::process::background::Open;
 use crate::process::log_entry::Ended;
+use crate::receipts::NOTES;
 use crate::router::{ACTIONS, Follow, NOT_APPLIED, SOURCE, follow};
 
 /// The operation of a call that asks no model.
@@ -103,6 +104,10 @@ impl Publish {
         let means = Means { deadline: masked.deadline, bodies: &process.bodies, longest: masked.longest };
         self.masking.apply(&mut finished.span, &means);
         process.parts.redaction.mask_record(&mut finished.span);
+        if let Some(notes) = finished.receipt_notes.take() {
+            // A receipt without them says what the record has.
+            let _full = finished.span.attributes.insert(NOTES, notes).is_err();
+        }
         drop(held);
         self.settle(&mut finished);
         if let Some(cache) = &finished.span.prompt_cache {

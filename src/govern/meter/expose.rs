@@ -6,7 +6,7 @@
 use prometheus::proto;
 
 use super::cell::HistogramSum;
-use super::interface::announce_rest;
+use super::interface::{announce_rest, bare_gauges};
 use super::names::Family;
 
 /// The `Content-Type` of what [`Exposition::render`] returns.
@@ -68,6 +68,15 @@ impl Exposition {
         let mut text = prometheus::TextEncoder::new().encode_to_string(&self.families)?;
         announce_rest(&mut text);
         Ok(text)
+    }
+
+    /// The families, sorted by name, with the gauges of the interface that show 0 until somebody sets them.
+    pub fn into_families(mut self) -> Vec<proto::MetricFamily> {
+        let unset: Vec<Family> =
+            bare_gauges().filter(|gauge| self.families.iter().all(|known| known.name() != gauge.name)).collect();
+        unset.into_iter().for_each(|gauge| self.gauge(gauge, &[], 0.0));
+        self.families.sort_by(|a, b| a.name().cmp(b.name()));
+        self.families
     }
 
     fn push(&mut self, family: Family, kind: proto::MetricType, metric: proto::Metric) {

@@ -56,6 +56,11 @@ pub const INTERFACE: [(Family, Kind); 31] = [
     (names::BUILD_INFO, Gauge(false)),
 ];
 
+/// The gauges without labels, which show 0 until somebody sets them.
+pub(super) fn bare_gauges() -> impl Iterator<Item = Family> {
+    INTERFACE.iter().filter(|(_, kind)| *kind == Gauge(true)).map(|(family, _)| *family)
+}
+
 /// Announces the families that `text`, a whole exposition, has no sample of.
 pub(super) fn announce_rest(text: &mut String) {
     let there: BTreeSet<String> =

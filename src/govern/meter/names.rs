@@ -169,6 +169,11 @@ pub const OTEL_FAILURES: Family = family(
     "service_otel_export_failures_total",
     "Requests that a receiver of `otel_export` did not take and that are sent again.",
 );
+/// Counter, ours; `receiver`, `outcome`.
+pub const OTEL_METRICS: Family = family(
+    "service_otel_export_metrics_requests_total",
+    "Requests with metrics to a receiver of `otel_export`, by whether it took all of them; the next one says all again.",
+);
 /// Gauge, ours; `receiver`.
 pub const OTEL_LAG: Family = family(
     "service_otel_export_lag_seconds",
@@ -182,6 +187,9 @@ pub const SIEM_FAILURES: Family = family(
     "service_siem_export_failures_total",
     "Attempts to write events to a receiver of `siem_export` that failed and are made again.",
 );
+/// Counter, ours; `kind`.
+pub const RECEIPTS: Family =
+    family("service_receipts_total", "Receipts that were signed and written, of calls and of the audit log.");
 /// Counter, ours; `channel`, `outcome`.
 pub const ALERTS: Family = family(
     "service_alerts_total",

@@ -12,8 +12,11 @@
 //! text of anybody leaves the gateway unless a receiver's `content` says so. Without receivers nothing here runs.
 
 mod answer;
+mod client_metrics;
 mod content;
+mod metrics;
 mod names;
+mod points;
 mod receiver;
 mod span;
 mod wire;
@@ -22,12 +25,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use weir_config::settings::{OtelContent, OtelExport};
 use weir_storage::record::SpanRecord;
 
 use crate::feed::{Batch, Consumer, Failure, Feed, Limits};
 use crate::meter::Registry;
 use answer::{Verdict, judge};
+use client_metrics::{ClientMetrics, Counter};
 use receiver::{Encoded, Key, Receiver, Tallies};
 use span::How;
 
@@ -47,7 +52,12 @@ pub type Masker = Arc<dyn Fn(&mut SpanRecord) + Send + Sync>;
 
 /// The receivers of a gateway.
 #[derive(Clone)]
-pub struct Receivers(Vec<Arc<Receiver>>);
+pub struct Receivers {
+    receivers: Vec<Arc<Receiver>>,
+    /// Where somebody is sent metrics.
+    counts: Option<Arc<ClientMetrics>>,
+    interval: Duration,
+}
 
 /// Adds a consumer for each receiver, and their counters; `masker` is for those whose `content` is `masked`.
 pub fn add(feed: &mut Feed, settings: &OtelExport, masker: &Masker, registry: &Registry) -> Receivers {
@@ -68,13 +78,26 @@ pub fn add(feed: &mut Feed, settings: &OtelExport, masker: &Masker, registry: &R
         });
     }
     registry.add_source(Box::new(Tallies(receivers.clone())));
-    Receivers(receivers)
+    let counts = receivers.iter().any(|receiver| receiver.wants_metrics()).then(ClientMetrics::new);
+    if let Some(counts) = &counts {
+        feed.add(Counter(Arc::clone(counts)));
+    }
+    let interval = Duration::from_secs(settings.metrics_interval_seconds);
+    Receivers { receivers, counts, interval }
 }
 
 impl Receivers {
+    /// Starts what sends metrics, to those who want them.
+    pub fn start(&self, runtime: &Handle, registry: &Arc<Registry>) {
+        let Some(counts) = &self.counts else { return };
+        for receiver in self.receivers.iter().filter(|receiver| receiver.wants_metrics()) {
+            metrics::start(runtime, Arc::clone(receiver), Arc::clone(registry), Arc::clone(counts), self.interval);
+        }
+    }
+
     /// What is to be said of receivers that have taken nothing for long.
     pub fn complaints(&self) -> Vec<String> {
-        self.0.iter().filter_map(|receiver| receiver.complaint()).collect()
+        self.receivers.iter().filter_map(|receiver| receiver.complaint()).collect()
     }
 }
 
@@ -129,7 +152,9 @@ impl Consumer for Exporter {
                 bytes = 0;
             }
             bytes += span.len();
-            ready.push(Encoded { key, span, is_cut });
+            let tries = if self.to.how().tries { span::tries(record) } else { Vec::new() };
+            bytes += tries.iter().map(wire::Message::len).sum::<usize>();
+            ready.push(Encoded { key, span, tries, is_cut });
         }
         if !ready.is_empty() {
             self.deliver(ready).await?;

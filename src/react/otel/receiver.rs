@@ -49,6 +49,13 @@ pub(super) struct Tally {
     pub(super) failed: Count,
 }
 
+/// What became of requests with metrics.
+#[derive(Default)]
+pub(super) struct MetricsTally {
+    pub(super) sent: Count,
+    pub(super) failed: Count,
+}
+
 /// Since when nothing was taken, and why.
 struct Failing {
     since: Instant,
@@ -64,6 +71,9 @@ pub(super) struct Receiver {
     /// `Resource`, which is the same for all spans.
     resource: Message,
     pub(super) tally: Tally,
+    /// Where metrics are sent, if it wants them.
+    metrics_url: Option<String>,
+    pub(super) metrics: MetricsTally,
     failing: Mutex<Option<Failing>>,
     /// When the oldest span that is being sent ended, in microseconds; 0 while none is.
     oldest: AtomicI64,
@@ -76,6 +86,8 @@ pub(super) type Key = (TenantId, SpanId);
 pub(super) struct Encoded {
     pub(super) key: Key,
     pub(super) span: Message,
+    /// Its children: tries at upstreams.
+    pub(super) tries: Vec<Message>,
     pub(super) is_cut: bool,
 }
 
@@ -88,13 +100,15 @@ impl Receiver {
             client,
             resource: resource(export),
             tally: Tally::default(),
+            metrics_url: settings.metrics_url(),
+            metrics: MetricsTally::default(),
             failing: Mutex::new(None),
             oldest: AtomicI64::new(0),
         })
     }
 
     pub(super) fn how(&self) -> How {
-        How { content: self.settings.content, semconv: self.settings.semconv }
+        How { content: self.settings.content, semconv: self.settings.semconv, tries: self.settings.tries }
     }
 
     /// Whether calls without findings concern it.
@@ -125,6 +139,26 @@ impl Receiver {
     /// One request with these spans.
     pub(super) async fn send(&self, spans: &[Encoded]) -> Result<Answer, OutboundError> {
         let body = request(&self.resource, super::names::of(self.settings.semconv).schema_url, spans);
+        self.tally.requests.add(1);
+        self.post(&self.url, body).await
+    }
+
+    /// Whether metrics are sent to it, too.
+    pub(super) fn wants_metrics(&self) -> bool {
+        self.metrics_url.is_some()
+    }
+
+    /// The request with these metrics.
+    pub(super) fn metrics_request(&self, metrics: &[Message]) -> Vec<u8> {
+        super::points::request(&self.resource, metrics)
+    }
+
+    /// Sends one.
+    pub(super) async fn send_metrics(&self, body: Vec<u8>) -> Result<Answer, OutboundError> {
+        self.post(self.metrics_url.as_deref().unwrap_or_default(), body).await
+    }
+
+    async fn post(&self, url: &str, body: Vec<u8>) -> Result<Answer, OutboundError> {
         let is_packed = self.settings.compression == Some(OtelCompression::Gzip);
         let body = if is_packed {
             // It takes milliseconds, and others work on this thread.
@@ -132,7 +166,7 @@ impl Receiver {
         } else {
             body
         };
-        let mut call = Call::post(&self.url, "application/x-protobuf", body)?;
+        let mut call = Call::post(url, "application/x-protobuf", body)?;
         if is_packed {
             call = call.field(http::header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
@@ -143,7 +177,6 @@ impl Receiver {
                 call = call.field(name, value);
             }
         }
-        self.tally.requests.add(1);
         self.client.send(call, Limits { total: self.timeout(), answer_bytes: ANSWER_BYTES, cut: true }).await
     }
 
@@ -206,7 +239,8 @@ fn request(resource: &Message, schema_url: &str, spans: &[Encoded]) -> Vec<u8> {
     scope.bytes(1, b"weir");
     scope.bytes(2, env!("CARGO_PKG_VERSION").as_bytes());
     let schema_len = if schema_url.is_empty() { 0 } else { field_len(3, schema_url.len()) };
-    let spans_len: usize = spans.iter().map(|encoded| field_len(2, encoded.span.len())).sum();
+    let all = || spans.iter().flat_map(|encoded| std::iter::once(&encoded.span).chain(&encoded.tries));
+    let spans_len: usize = all().map(|span| field_len(2, span.len())).sum();
     let scope_spans_len = field_len(1, scope.len()) + spans_len + schema_len;
     let resource_spans_len = field_len(1, resource.len()) + field_len(2, scope_spans_len);
     let mut request = Message::with_capacity(field_len(1, resource_spans_len));
@@ -214,7 +248,7 @@ fn request(resource: &Message, schema_url: &str, spans: &[Encoded]) -> Vec<u8> {
     request.message(1, resource);
     request.begin(2, scope_spans_len);
     request.message(1, &scope);
-    spans.iter().for_each(|encoded| request.message(2, &encoded.span));
+    all().for_each(|span| request.message(2, span));
     if !schema_url.is_empty() {
         request.bytes(3, schema_url.as_bytes());
     }
@@ -250,6 +284,13 @@ impl Source for Tallies {
             }
             out.counter(names::OTEL_REQUESTS, &[label], requests.0.load(Ordering::Relaxed));
             out.counter(names::OTEL_FAILURES, &[label], failed.0.load(Ordering::Relaxed));
+            if receiver.wants_metrics() {
+                for (outcome, Count(count)) in [("failed", &receiver.metrics.failed), ("sent", &receiver.metrics.sent)]
+                {
+                    let labels = [label, ("outcome", outcome)];
+                    out.counter(names::OTEL_METRICS, &labels, count.load(Ordering::Relaxed));
+                }
+            }
             let oldest = receiver.oldest.load(Ordering::Relaxed);
             let lag = if oldest == 0 { 0 } else { Timestamp::now().micros().saturating_sub(oldest).max(0) };
             out.gauge(names::OTEL_LAG, &[label], lag as f64 / 1e6);

@@ -28,6 +28,8 @@ const FLAG_REMOTE: u32 = 0x200;
 const EVENTS_MAX: usize = 128;
 /// A span without texts has about so many bytes.
 const USUAL_BYTES: usize = 1_536;
+/// The event of a try at one of several upstreams.
+const TRY: &str = "upstream_attempt";
 const MILLIS_PER_SECOND: f64 = 1_000.0;
 
 /// How records become spans.
@@ -36,6 +38,8 @@ pub(super) struct How {
     /// What is said of texts.
     pub(super) content: OtelContent,
     pub(super) semconv: OtelSemconv,
+    /// Tries at upstreams are spans of their own.
+    pub(super) tries: bool,
 }
 
 /// The span of a record, and whether its texts were cut.
@@ -55,7 +59,7 @@ pub(super) fn encode(record: &SpanRecord, how: How) -> (Message, bool) {
     conventional(&mut span, record, names, operation);
     ours(&mut span, record);
     let with_texts = how.content != OtelContent::None;
-    events(&mut span, record, names, with_texts);
+    events(&mut span, record, names, (with_texts, how.tries));
     status(&mut span, record, with_texts);
     span.fixed32(16, if record.parent_span_id.is_some() { FLAGS | FLAG_REMOTE } else { FLAGS });
     let is_cut = with_texts && content::write(&mut span, record, how.semconv);
@@ -63,6 +67,42 @@ pub(super) fn encode(record: &SpanRecord, how: How) -> (Message, bool) {
         span.attribute(ATTRIBUTES, "weir.content.cut", Value::Bool(true));
     }
     (span, is_cut)
+}
+
+/// The spans of a call's tries at upstreams, its children. Their ids follow from the call's, so that they are the same when it comes again.
+pub(super) fn tries(record: &SpanRecord) -> Vec<Message> {
+    let parent = short(record.span_id);
+    let tries = record.events.iter().filter(|event| event.event_type == TRY).take(EVENTS_MAX);
+    let span = |(place, tried): (usize, &SpanEvent)| {
+        let data = |name: &str| tried.data.get(name).map_or("", String::as_str);
+        let step = (place as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let id = (u64::from_be_bytes(parent) ^ step).max(1);
+        let end = nanos(tried.timestamp);
+        let took = data("duration_ms").parse::<f64>().unwrap_or(0.0).max(0.0) * 1e6;
+        let mut span = Message::with_capacity(256);
+        span.bytes(1, record.trace_id.as_bytes());
+        span.bytes(2, &id.to_be_bytes());
+        span.bytes(4, &parent);
+        span.bytes(5, format!("try {}", data("upstream")).as_bytes());
+        span.uint(6, KIND_CLIENT);
+        span.fixed64(7, end.saturating_sub(took as u64));
+        span.fixed64(8, end);
+        span.attribute(ATTRIBUTES, "weir.upstream", Value::Text(data("upstream")));
+        span.attribute(ATTRIBUTES, "weir.outcome", Value::Text(data("outcome")));
+        let status = data("outcome").parse::<u16>().ok();
+        if let Some(status) = status {
+            span.attribute(ATTRIBUTES, names::STATUS, int(status.into()));
+        }
+        if status.is_none_or(|status| status >= 400) {
+            span.attribute(ATTRIBUTES, names::ERROR_TYPE, Value::Text(data("outcome")));
+            let mut failed = Message::default();
+            failed.uint(3, STATUS_ERROR);
+            span.message(15, &failed);
+        }
+        span.fixed32(16, FLAGS);
+        span
+    };
+    tries.enumerate().map(span).collect()
 }
 
 /// The 8 bytes of an id; the other half where these are all zero, which no id may be.
@@ -167,9 +207,10 @@ fn ours(span: &mut Message, record: &SpanRecord) {
 }
 
 /// What happened, and what was found.
-fn events(span: &mut Message, record: &SpanRecord, names: &Names, with_texts: bool) {
+fn events(span: &mut Message, record: &SpanRecord, names: &Names, (with_texts, without_tries): (bool, bool)) {
     let found = record.security_findings.iter().map(|finding| finding_event(finding, record, names, with_texts));
-    let happened = record.events.iter().map(|event| own_event(event, with_texts));
+    let own = || record.events.iter().filter(move |event| !(without_tries && event.event_type == TRY));
+    let happened = own().map(|event| own_event(event, with_texts));
     let reported = record.agent_actions.iter().map(|action| {
         let mut event = Message::event("weir.agent_action", nanos(action.timestamp));
         event.attribute(EVENT_ATTRIBUTES, names::TOOL_NAME, Value::Text(&action.name));
@@ -185,7 +226,7 @@ fn events(span: &mut Message, record: &SpanRecord, names: &Names, with_texts: bo
     for event in found.chain(happened).chain(reported).take(EVENTS_MAX) {
         span.message(EVENTS, &event);
     }
-    let all = record.security_findings.len() + record.events.len() + record.agent_actions.len();
+    let all = record.security_findings.len() + own().count() + record.agent_actions.len();
     if let Some(beyond) = all.checked_sub(EVENTS_MAX).filter(|beyond| *beyond > 0) {
         span.uint(12, beyond as u64);
     }
@@ -274,7 +315,7 @@ fn status(span: &mut Message, record: &SpanRecord, with_texts: bool) {
     span.message(15, &status);
 }
 
-fn error_type(record: &SpanRecord) -> Option<Cow<'_, str>> {
+pub(super) fn error_type(record: &SpanRecord) -> Option<Cow<'_, str>> {
     let own = record.error_type.as_deref().map(Cow::Borrowed);
     own.or_else(|| record.status_code.filter(|status| *status >= 400).map(|status| Cow::Owned(status.to_string())))
 }

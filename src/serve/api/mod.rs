@@ -30,6 +30,7 @@ mod otlp;
 mod provider_keys;
 mod query;
 mod reading;
+mod receipts;
 mod reports;
 mod route;
 mod router;

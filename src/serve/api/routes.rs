@@ -20,7 +20,7 @@ use super::shown::{SpanShown, TraceShown};
 use super::state::NotPersisted;
 use super::{
     actions, alerts, audit, config, console, costs, debug as debugging, keys, openapi, operations, otlp, provider_keys,
-    query, reports, series, sessions, spans, stats, swagger, tenants, traces,
+    query, receipts, reports, series, sessions, spans, stats, swagger, tenants, traces,
 };
 use crate::control::{REPORTS, Word};
 use crate::golden;
@@ -219,6 +219,11 @@ fn compliance() -> Vec<Route> {
         Route::get("/api/v1/reports/{report_id}", VIEWER, reports::one)
             .says("Compliance", "get_report", "One report")
             .answers::<ReportRecord>(200, "The report"),
+        Route::get("/api/v1/receipts/key", OPEN, receipts::key)
+            .says("Compliance", "receipt_key", "The public key by which signed receipts are checked")
+            .any_query()
+            .answers::<receipts::ReceiptKey>(200, "The key")
+            .refuses(404, "`receipts.enabled` is false"),
         Route::get("/api/v1/audit", ADMIN, audit::list)
             .says("Compliance", "list_audit", "Administrative events, newest first, and whether the log is whole")
             .query(query::AUDIT)

@@ -29,6 +29,7 @@ use crate::ingest::Intake;
 use crate::meter::Registry;
 use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
+use crate::receipts::PublicKey;
 use crate::redaction::Redaction;
 use crate::reports::ReportBuilder;
 use crate::rt::yielding;
@@ -101,6 +102,8 @@ pub struct Api {
     pub(super) redaction: Option<Arc<Redaction>>,
     /// Takes what applications report; `None` where that is off.
     pub(super) ingest: Option<Intake>,
+    /// By which receipts are checked; `None` where there are none.
+    pub(super) receipt_key: Option<PublicKey>,
     /// Builds the reports that are asked for; `None` in tests of other routes.
     pub(super) builder: Option<Arc<ReportBuilder>>,
 }
@@ -126,6 +129,7 @@ impl Api {
             reading_on: None,
             identities: None,
             redaction: None,
+            receipt_key: None,
             builder: None,
             ingest: None,
         }
@@ -148,6 +152,13 @@ impl Api {
     #[must_use]
     pub fn with_golden(mut self, golden: Option<Arc<GoldenSet>>) -> Self {
         self.golden = golden;
+        self
+    }
+
+    /// The same with the key of receipts to show.
+    #[must_use]
+    pub fn with_receipt_key(mut self, key: Option<PublicKey>) -> Self {
+        self.receipt_key = key;
         self
     }
 

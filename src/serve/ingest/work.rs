@@ -229,6 +229,7 @@ impl Worker {
         let limit = Duration::from_millis(settings.limits.security_analysis_timeout_ms);
         let finish = Finish {
             span: begin(&span, tenant),
+            copies: None,
             dialect: Dialect::ChatCompletions,
             text: request.map_or(RequestText::None, |body| RequestText::Raw(raw(body))),
             request_analysed: false,

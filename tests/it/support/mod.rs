@@ -31,7 +31,7 @@ pub(crate) use gemini::as_gemini;
 pub(crate) use hostile::{Listed, assert_linear, assert_linear_in};
 pub(crate) use http::{Answer, Client, call};
 pub(crate) use identity::{AUTH, BOOTSTRAP, text};
-pub(crate) use otlp::{OtlpSpan, otlp_body, otlp_spans};
+pub(crate) use otlp::{OtlpPoint, OtlpSpan, otlp_body, otlp_points, otlp_spans};
 pub(crate) use secure::{Ending, counted_provider, secure_peer, secure_peer_as, secure_provider, trust};
 pub(crate) use upstream::{ClosedPort, Gate, Peer, Upstream};
 pub(crate) use weir_fake_provider::server::{ServerHandle, StdServer};

@@ -81,6 +81,75 @@ fn span(bytes: &[u8], resource: &BTreeMap<String, Value>, scope: &str, schema_ur
     }
 }
 
+/// A point of a metric as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct OtlpPoint {
+    pub(crate) name: String,
+    pub(crate) unit: String,
+    /// The number of its kind: 5 is a gauge, 7 a sum, 9 a histogram.
+    pub(crate) kind: u64,
+    pub(crate) is_monotonic: bool,
+    /// 2 is cumulative.
+    pub(crate) temporality: u64,
+    /// In their order.
+    pub(crate) labels: Vec<(String, String)>,
+    pub(crate) start_ns: u64,
+    pub(crate) time_ns: u64,
+    /// Of a histogram its sum.
+    pub(crate) value: f64,
+    pub(crate) count: u64,
+    pub(crate) buckets: Vec<u64>,
+    pub(crate) bounds: Vec<f64>,
+    /// Trace and span of its exemplar.
+    pub(crate) exemplar: Option<(String, String)>,
+}
+
+/// The points of a request with metrics, which has to be one, and its resource.
+pub(crate) fn otlp_points(request: &Request) -> (Vec<OtlpPoint>, BTreeMap<String, Value>) {
+    assert_eq!((request.method.as_str(), request.header("content-type")), ("POST", Some("application/x-protobuf")));
+    let body = otlp_body(request);
+    let resource_metrics = within(&body, 1)[0];
+    let resource = attributes(within(resource_metrics, 1)[0], 1);
+    let mut all = Vec::new();
+    for metric in within(resource_metrics, 2).into_iter().flat_map(|scope| within(scope, 2)) {
+        let kinds = [5, 7, 9].into_iter().filter_map(|kind| Some((kind, *within(metric, kind).first()?)));
+        for (kind, data) in kinds {
+            let of_metric = (text(metric, 1), text(metric, 3), kind, data);
+            all.extend(within(data, 1).into_iter().map(|bytes| point(&of_metric, bytes)));
+        }
+    }
+    (all, resource)
+}
+
+fn point((name, unit, kind, data): &(String, String, u64, &[u8]), bytes: &[u8]) -> OtlpPoint {
+    let own = if *kind == 9 { 9 } else { 7 };
+    let words = |packed: &[u8]| -> Vec<u64> {
+        packed.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+    };
+    let list = |number| within(bytes, number).first().map(|packed| words(packed)).unwrap_or_default();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let labels = within(bytes, own).into_iter().map(|pair| (text(pair, 1), text(within(pair, 2)[0], 1))).collect();
+    OtlpPoint {
+        name: name.clone(),
+        unit: unit.clone(),
+        kind: *kind,
+        is_monotonic: number(data, 3) == 1,
+        temporality: number(data, 2),
+        labels,
+        start_ns: number(bytes, 2),
+        time_ns: number(bytes, 3),
+        value: match kind {
+            5 => f64::from_bits(number(bytes, 4)),
+            7 => number(bytes, 6) as f64,
+            _ => f64::from_bits(number(bytes, 5)),
+        },
+        count: if *kind == 9 { number(bytes, 4) } else { 0 },
+        buckets: if *kind == 9 { list(6) } else { Vec::new() },
+        bounds: if *kind == 9 { list(7).into_iter().map(f64::from_bits).collect() } else { Vec::new() },
+        exemplar: within(bytes, 8).first().map(|exemplar| (hex(within(exemplar, 5)[0]), hex(within(exemplar, 4)[0]))),
+    }
+}
+
 fn attributes(bytes: &[u8], number: u64) -> BTreeMap<String, Value> {
     let pairs = within(bytes, number);
     let read: BTreeMap<_, _> = pairs.iter().map(|pair| (text(pair, 1), value(within(pair, 2)[0]))).collect();

@@ -15,6 +15,7 @@ use crate::boot::models::{self, AtHand};
 use crate::boot::own_rules::OwnRules;
 use crate::boot::{SHARED_DATABASE, fusion};
 use crate::money::Prices;
+use crate::receipts::{ReceiptsError, SigningKey};
 
 /// How every SQLite file begins.
 const SQLITE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
@@ -33,6 +34,7 @@ pub(super) fn all(loaded: &Loaded) -> Vec<Diagnosis> {
     found.extend(fusion_model(settings));
     found.extend(models(settings));
     found.extend(token_key(settings));
+    found.extend(receipts_key(settings));
     found.push(loaded.overlay_path.as_deref().map_or_else(no_overlay, overlay));
     found
 }
@@ -91,6 +93,18 @@ fn models(settings: &Settings) -> Vec<Diagnosis> {
         Ok(found) => found.into_iter().map(one).collect(),
         Err(error) => vec![Diagnosis::fail("models", error.to_string())],
     }
+}
+
+/// The key of receipts, where they are on. Made by hand, so that nobody has one without knowing.
+fn receipts_key(settings: &Settings) -> Option<Diagnosis> {
+    settings.receipts.enabled.then(|| {
+        match SigningKey::read(&settings.receipts.key_file(&settings.storage.database_path)) {
+            Ok(key) => {
+                Diagnosis::ok("receipts key", format!("can be read; its public key is {}", key.public().to_hex()))
+            }
+            Err(error) => Diagnosis::fail("receipts key", ReceiptsError::from(error).to_string()),
+        }
+    })
 }
 
 /// The key of tenant tokens. Made at first need, so that it may be missing.
