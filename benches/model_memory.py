@@ -3,8 +3,7 @@
 
     benches/model_memory.py --weir target/release/weir --library FOLDER_OF_LIBONNXRUNTIME --models FOLDER minilm minilm-int8
 
-FOLDER is a folder for models (`security_analysis.ml_cache_dir`); those named after it are ids in it, as
-inference/train/minilm_onnx.py writes them. For each, and for the embedded classifier, a gateway of its own is started in `block` mode:
+FOLDER is a folder for models (`security_analysis.ml_cache_dir`); those named after it are ids in it. For each, and for the embedded classifier, a gateway of its own is started in `block` mode:
 memory when it is ready, after so many requests of about --bytes each, one after the other, and when it has had time to give memory
 back. No provider answers: every request is judged first and then fails.
 """

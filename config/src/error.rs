@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, said so that a stranger can mend it.
+//! What is wrong with a configuration, in messages that say how to correct it.
 //!
 //! Invariant: no message contains the value of a secret.
 

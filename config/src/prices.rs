@@ -54,7 +54,7 @@ pub struct Tiers {
     pub batch: Option<TierRates>,
 }
 
-/// The rates of one tier; what has none of its own costs what it costs in the usual one.
+/// The rates of one tier. A unit without a rate here costs what it costs in the standard tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TierRates {
     /// As in [`Price`].

@@ -207,6 +207,17 @@ pub struct Storage {
     pub tenant_max_bytes: u64,
     /// `storage.mask_secrets` (ours): what a detector called a credential is not kept in stored texts.
     pub mask_secrets: bool,
+    /// `storage.erase` (ours): how thoroughly what is deleted is overwritten in the database file.
+    pub erase: StorageErase,
+}
+
+/// `storage.erase` values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StorageErase {
+    /// Rows are overwritten where they lie.
+    Rows,
+    /// So are their copies in the unused parts of pages.
+    Pages,
 }
 
 /// `storage.profile` values this build serves.
@@ -760,6 +771,7 @@ impl Default for Settings {
                 max_bytes: None,
                 tenant_max_bytes: 0,
                 mask_secrets: true,
+                erase: StorageErase::Rows,
             },
             logging: Logging { filter: "info".to_owned(), format: LogFormat::Text, access: AccessFormat::Off },
             security_analysis: SecurityAnalysis {

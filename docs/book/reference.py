@@ -24,8 +24,9 @@ MADE = "<!-- Made by docs/book/reference.py from the program itself. Do not edit
 
 
 def cell(text):
-    """Text for one cell of a table: one line, no bar that would end it."""
-    return " ".join(str(text).split()).replace("|", "\\|")
+    """Text for one cell of a table: one line, no bar that would end it, no names that only the source knows."""
+    text = re.sub(r"\[(`[^`]+`)\](?!\()", r"\1", " ".join(str(text).split())).replace("`None`", "null")
+    return text.replace("|", "\\|")
 
 
 # --- settings ---
@@ -122,9 +123,73 @@ def ask(address, path):
         return answer.read().decode()
 
 
+def shape(schema):
+    """What a value is, in a few words; a record that stands below by its name."""
+    if schema is True or not schema:
+        return "any"
+    if "$ref" in schema:
+        name = schema["$ref"].rsplit("/", 1)[-1]
+        return f"[{name}](#{name.lower()})"
+    if "const" in schema:
+        return f"`{json.dumps(schema['const']).strip(chr(34))}`"
+    if "enum" in schema:
+        return " or ".join(f"`{json.dumps(value).strip(chr(34))}`" for value in schema["enum"])
+    for several in ("anyOf", "oneOf", "allOf"):
+        if several in schema:
+            return " or ".join(dict.fromkeys(shape(one) for one in schema[several]))
+    kind = schema.get("type", "any")
+    kinds = kind if isinstance(kind, list) else [kind]
+    if "array" in kinds:
+        items = f"list of {shape(schema.get('items', True))}"
+        return " or ".join(items if one == "array" else one for one in kinds)
+    if kinds == ["object"] and isinstance(schema.get("additionalProperties"), dict):
+        return f"object of {shape(schema['additionalProperties'])}"
+    low, high, form = schema.get("minimum"), schema.get("maximum"), schema.get("format")
+    text = " or ".join(kinds)
+    if form in ("uuid", "date-time", "date", "ip"):
+        text = text.replace("string", {"date-time": "time (RFC 3339)", "ip": "address"}.get(form, form))
+    if low is not None and high is not None:
+        return f"{text}, {low} to {high}"
+    return text
+
+
+def fields(schema, prefix="", depth=0):
+    """Rows of an object: path, what it is, whether it must be there, what it means. Objects within are opened twice."""
+    rows, required = [], schema.get("required", [])
+    for name, one in schema.get("properties", {}).items():
+        one = {} if one is True else one
+        path = f"{prefix}{name}"
+        rows.append((path, shape(one), name in required, one.get("description", "")))
+        inner = next((part for part in [one, *one.get("anyOf", []), *one.get("oneOf", [])] if "properties" in part), None)
+        listed = one.get("items")
+        if inner and depth < 2:
+            rows += fields(inner, f"{path}.", depth + 1)
+        elif isinstance(listed, dict) and "properties" in listed and depth < 2:
+            rows += fields(listed, f"{path}[].", depth + 1)
+    return rows
+
+
+def taken(schema):
+    """The body of a request as a table."""
+    rows = fields(schema)
+    if not rows:
+        return [f"Body: {shape(schema)}.", ""]
+    return ["| Field of the body | Type | Needed | What |", "|---|---|---|---|"] + [
+        f"| `{name}` | {cell(kind)} | {'yes' if needed else ''} | {cell(what)} |" for name, kind, needed, what in rows] + [""]
+
+
+def sent(answer):
+    """What an answer holds, in the formats there are."""
+    shapes = dict.fromkeys(
+        shape(content["schema"]) if "json" in kind and "schema" in content else f"`{kind}`"
+        for kind, content in answer.get("content", {}).items())
+    return " or ".join(shapes)
+
+
 def api(document):
     lines = ["# API\n", MADE.strip(), "",
-             "A running gateway shows this as a page to try out (`/swagger-ui`) and serves it whole (`/api-doc/openapi.json`).", ""]
+             "A running gateway shows this as a page to try out (`/swagger-ui`) and serves it whole (`/api-doc/openapi.json`). What answers hold stands",
+             "under [records](#records).", ""]
     for path, methods in sorted(document["paths"].items()):
         for method, one in methods.items():
             if method not in ("get", "post", "put", "delete", "patch"):
@@ -136,9 +201,23 @@ def api(document):
             if rows:
                 lines += ["| Parameter | In | What |", "|---|---|---|"]
                 lines += [f"| `{name}` | {place} | {cell(what)} |" for name, place, what in rows] + [""]
-            answers = [(code, answer.get("description", "")) for code, answer in sorted(one.get("responses", {}).items())]
+            body = one.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+            lines += taken(body) if body is not None else []
+            answers = sorted(one.get("responses", {}).items())
             if answers:
-                lines += ["| Answer | When |", "|---|---|"] + [f"| {code} | {cell(what)} |" for code, what in answers] + [""]
+                lines += ["| Answer | When | Holds |", "|---|---|---|"]
+                lines += [f"| {code} | {cell(answer.get('description', ''))} | {cell(sent(answer))} |" for code, answer in answers] + [""]
+    lines += ["## Records", "", "Fields of JSON that answers hold. A field that can be null is always there.", ""]
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        lines += [f"### {name}", ""]
+        about = " ".join(schema.get("description", "").split())
+        lines += [about, ""] if about else []
+        rows = fields(schema)
+        if rows:
+            lines += ["| Field | Type | What |", "|---|---|---|"]
+            lines += [f"| `{path}` | {cell(kind)} | {cell(what)} |" for path, kind, _, what in rows] + [""]
+        else:
+            lines += [f"{shape(schema)[:1].upper()}{shape(schema)[1:]}.", ""]
     return "\n".join(lines)
 
 

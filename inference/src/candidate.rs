@@ -226,7 +226,7 @@ impl Candidate {
         by_rule && !self.disguised && self.source.finding_type(matcher) == finding_type
     }
 
-    /// Whether it is a rule's word for an order to the model in words that nobody encoded, and Medium: too weak to stop anything by
+    /// Whether a rule found an order to the model in plain text, and only of severity Medium: too weak to stop anything by
     /// itself. Statements for a database or a shell are no orders to the model: the classifier knows nothing of them.
     pub(crate) fn is_weak(&self, matcher: &RuleMatcher) -> bool {
         let by_rule = matches!(self.source, Source::Rule(_) | Source::Signals { .. });

@@ -20,13 +20,13 @@ pub(crate) struct SharedLook<'a> {
     /// For scans of decoded text.
     pub(crate) inner: &'a mut MatcherScratch,
     pub(crate) plain: &'a mut [Vec<u8>],
-    /// What encoded words in the text say, once somebody has looked.
+    /// The decoded forms of encoded words in the text, once they were looked for.
     pub(crate) decoded: &'a mut DecodedTexts,
     /// Whether what the rules say of harmless texts is lowered.
     pub(crate) over_defence: bool,
     /// Whether the classifier is asked whatever the rules say.
     pub(crate) asks_classifier: bool,
-    /// What it said.
+    /// Its score, once it was asked.
     pub(crate) score: Option<Score>,
     /// For scans with an operator's rules.
     pub(crate) operator: &'a mut OperatorScratch,

@@ -272,7 +272,7 @@ const TAG_BYTES_MAX: usize = 64;
 /// again, or a text of nothing but first lines would be read from each of them to its end.
 #[derive(Debug, Default)]
 pub struct KeyEnds {
-    /// Where keys of this limit are searched, and what was found from where on.
+    /// The limit that the two results below hold for: each is where a search began, and what it found from there.
     limit: usize,
     last_line: Option<(usize, Option<usize>)>,
     foreign: Option<(usize, Option<usize>)>,

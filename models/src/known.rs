@@ -1,4 +1,4 @@
-//! Texts of which any model of its kind knows what they are: one that does not is no such model, or was exported wrongly.
+//! Texts that every model of a kind judges correctly. One that does not is of another kind, or was exported wrongly.
 
 use crate::entities::Kind;
 use crate::model::Model;

@@ -218,7 +218,7 @@ impl Models {
         let runtime = match Runtime::load(self.options.runtime.as_deref()) {
             Ok(runtime) => runtime,
             Err(error) => {
-                tracing::warn!(detector, %model, %error, "no model can be loaded: requests are looked at without it");
+                tracing::warn!(detector, %model, %error, "no model can be loaded: requests are inspected without it");
                 return Status::Missing(error.to_string());
             }
         };
@@ -226,7 +226,7 @@ impl Models {
         tracing::info!(%library, library_sha256, build, "ONNX Runtime");
         let folder = place.named.folder(&self.options.cache);
         if let Err(why) = self.fetch(place) {
-            tracing::warn!(detector, %model, why, "a model could not be fetched: requests are looked at without it");
+            tracing::warn!(detector, %model, why, "a model could not be fetched: requests are inspected without it");
             return Status::Missing(why);
         }
         let loaded = Model::load(place.slot, &folder, &runtime, self.options.threads).and_then(|loaded| {
@@ -248,11 +248,11 @@ impl Models {
                 Status::Loaded
             }
             Err(ModelError::Missing(why)) => {
-                tracing::warn!(detector, %model, why, "a model is missing: requests are looked at without it");
+                tracing::warn!(detector, %model, why, "a model is missing: requests are inspected without it");
                 Status::Missing(why)
             }
             Err(ModelError::Unusable(why)) => {
-                tracing::error!(detector, %model, why, "a model cannot be used: requests are looked at without it");
+                tracing::error!(detector, %model, why, "a model cannot be used: requests are inspected without it");
                 Status::Failed(why)
             }
         }

@@ -481,6 +481,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::create_dir_all(&folder)?;
     let file = folder.join("service.db");
     let store = Store::open(StoreOptions {
+        erase: weir_storage::Erase::Rows,
         backend: Backend::Sqlite { path: file.clone(), auto_migrate: true, migration_copy: false },
         on_writer_start: || {},
         pause: || {},

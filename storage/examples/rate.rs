@@ -54,6 +54,7 @@ fn through_the_store(
     let path = folder.join("store.db");
     let _fresh = std::fs::remove_file(&path);
     let store = Store::open(StoreOptions {
+        erase: weir_storage::Erase::Rows,
         backend: Backend::Sqlite { path: path.clone(), auto_migrate: true, migration_copy: false },
         on_writer_start: || {},
         pause: || {},

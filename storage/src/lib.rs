@@ -53,7 +53,7 @@ pub use offences::{BlockedAddress, Offence};
 pub use production::{Migrated, StoreReports, StoreState, Stores};
 pub use queue::{SpanSink, Taken, weigh};
 pub use reader::RecordReader;
-pub use retention::{Retention, Space};
+pub use retention::{Erase, Retention, Space};
 pub use roles::{AlertBook, AuditLog, ObjectBook, OffenceBook, Registry, ReportBook, SpanLog, SpendBook, VerdictBook};
 pub use room::{Room, room_beside};
 pub use spend::SpendRow;

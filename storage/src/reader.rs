@@ -39,7 +39,7 @@ impl RecordReader {
     /// See [`OpenError`]; a file of another version's schema is refused, whether migrations are pending or are not known.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         sqlite::examine(path, false)?;
-        let readers = Readers::looking_on(Home::File(path.to_owned()));
+        let readers = Readers::looking_on(Home::file(path));
         Ok(Self { readers, auditor: Auditor::default() })
     }
 

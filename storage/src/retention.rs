@@ -21,6 +21,16 @@ pub struct Retention {
     pub tenant_max_bytes: Option<u64>,
 }
 
+/// How thoroughly what is deleted is overwritten in a database file (`storage.erase`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Erase {
+    /// Rows, and pages that become free, are overwritten where they lie: what SQLite's `secure_delete` promises.
+    #[default]
+    Rows,
+    /// So are copies of rows that SQLite leaves behind in the unused part of a page when it moves rows between pages.
+    Pages,
+}
+
 /// Which bound spans were removed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {

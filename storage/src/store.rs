@@ -17,7 +17,7 @@ use crate::error::{OpenError, ReadError};
 use crate::observer::StoreObserver;
 use crate::production::{self, Migrated, Production, StoreReports, StoreState, Stores};
 use crate::queue::{Queue, SpanSink};
-use crate::retention::{Policy, Retention, Space};
+use crate::retention::{Erase, Policy, Retention, Space};
 use crate::sqlite::{self, Auditor, CopyFirst, Home, MigrationReport, Pending, Readers, SqliteEngine};
 use crate::writer::{Tally, Writer};
 
@@ -54,6 +54,8 @@ pub enum Backend {
 pub struct StoreOptions {
     /// Where records are kept.
     pub backend: Backend,
+    /// How thoroughly what is deleted is overwritten in a file.
+    pub erase: Erase,
     /// How long a batch that cannot be written is replayed (`trace_storage_timeout_ms`).
     pub batch_timeout: Duration,
     /// Spans the queue holds at most.
@@ -130,11 +132,11 @@ impl Store {
             Backend::Production { path, stores } => {
                 let due = Pending { apply: stores.auto_migrate, copy: CopyFirst::WhereThereIsRoom };
                 shared = Some(stores);
-                (Home::File(path), due)
+                (Home::File(path, options.erase), due)
             }
             Backend::Sqlite { path, auto_migrate, migration_copy } => {
                 let copy = if migration_copy { CopyFirst::WhereThereIsRoom } else { CopyFirst::Never };
-                (Home::File(path), Pending { apply: auto_migrate, copy })
+                (Home::File(path, options.erase), Pending { apply: auto_migrate, copy })
             }
             Backend::Memory { max_bytes } => (Home::memory(max_bytes), at_once),
         };
@@ -143,7 +145,7 @@ impl Store {
         engine
             .wait_at_most(options.batch_timeout)
             .map_err(|error| OpenError::Unwritable { path: home.path().to_owned(), reason: error.to_string() })?;
-        let file = if let Home::File(path) = &home { Some(path.clone()) } else { None };
+        let file = if let Home::File(path, _) = &home { Some(path.clone()) } else { None };
         let readers = Readers::new(home, options.pause);
         let queue = Arc::new(Queue::new(options.queue_items, options.queue_bytes));
         let tally = Arc::new(Tally::default());
@@ -290,6 +292,11 @@ impl Store {
     /// The bounds in bytes, and what was removed for them.
     pub fn space(&self) -> Space {
         self.inner.policy.space()
+    }
+
+    /// How many damaged records reads have met since the start, up to a thousand.
+    pub fn damaged_records(&self) -> usize {
+        self.inner.readers.damage.rows()
     }
 
     /// Where spans go in.

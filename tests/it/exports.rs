@@ -33,9 +33,10 @@ fn beside(gateway: &Gateway) -> Store {
         Backend::Sqlite { path: gateway.folder().join("weir.db"), auto_migrate: false, migration_copy: false };
     let (batch_timeout, queue_items, queue_bytes) = (Duration::from_secs(10), 1_000, 1 << 28);
     let (pause, observer): (fn(), _) = (|| {}, Arc::new(Quiet));
-    let on_writer_start = || {};
-    Store::open(StoreOptions { backend, batch_timeout, queue_items, queue_bytes, on_writer_start, pause, observer })
-        .unwrap()
+    let (on_writer_start, erase) = (|| {}, weir_storage::Erase::Rows);
+    let options =
+        StoreOptions { backend, erase, batch_timeout, queue_items, queue_bytes, on_writer_start, pause, observer };
+    Store::open(options).unwrap()
 }
 
 /// Spans like one that the gateway recorded, each a second before the one before it.

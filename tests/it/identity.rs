@@ -429,8 +429,8 @@ fn the_readme_shows_what_making_a_tenant_and_a_key_brings() {
     let token = gateway.admin(Call::get(&format!("/api/v1/tenants/{id}/token")));
     for (call, answer) in [
         ("/api/v1/tenants -d '{\"name\":\"Acme\"}'", tenant),
-        ("/api/v1/auth/keys -d '{\"tenant_id\":\"3e0c…\",\"name\":\"ci\",\"role\":\"operator\"}'", key),
-        ("/api/v1/tenants/3e0c…/token\n", token),
+        (r#"/api/v1/auth/keys -d "{\"tenant_id\":\"$TENANT\",\"name\":\"ci\",\"role\":\"operator\"}""#, key),
+        ("/api/v1/tenants/$TENANT/token", token),
     ] {
         let (shown, said) = (shown(call), masked(answer.text().trim()));
         match shown.strip_suffix(",…}") {

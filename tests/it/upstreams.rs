@@ -711,7 +711,7 @@ fn start_refuses_what_does_not_fit_together() {
     };
     let a = "upstreams: {a: {url: 'http://127.0.0.1:1', providers: [openai]}}";
     for (text, said) in [
-        ("upstreams: {Bad Name: {url: 'http://127.0.0.1:1'}}".to_owned(), "is no name for an upstream"),
+        ("upstreams: {Bad Name: {url: 'http://127.0.0.1:1'}}".to_owned(), "is not a valid name for an upstream"),
         ("upstreams: {default: {url: 'http://127.0.0.1:1'}}".to_owned(), "the name of `upstream_url`"),
         ("upstreams: {a: {url: 'http://127.0.0.1:8080'}}\nlisten_addr: 127.0.0.1:8080".to_owned(), "own listener"),
         ("upstreams: {a: {url: 'http://h', api_key_env: NOT_THERE}}".to_owned(), "`NOT_THERE` is not set"),

@@ -10,7 +10,7 @@ use super::value::{
 };
 use super::{Kind, Literal, Setting, Unfit, set};
 use crate::address;
-use crate::settings::{AccessFormat, LogFormat, StorageProfile, Upstream};
+use crate::settings::{AccessFormat, LogFormat, StorageErase, StorageProfile, Upstream};
 
 const LEVELS: Kind = Kind::Choice(&["trace", "debug", "info", "warn", "error"]);
 
@@ -319,6 +319,15 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Keep a tag such as [SECRET:OPENAI_KEY] instead of what a detector calls a credential in the texts of a trace; what is \
          forwarded does not change. Ours.",
         set!(storage.mask_secrets, flag),
+    ),
+    Setting::built(
+        "storage.erase",
+        Kind::Choice(&["rows", "pages"]),
+        Literal::Text("rows"),
+        "rows: what is deleted is overwritten where it lies, as SQLite's secure_delete does. pages: so are copies that SQLite left in \
+         the unused part of a page when it moved rows; the gateway then writes zeros there while SQLite writes pages into the \
+         file. Ours.",
+        set!(storage.erase, |v| one_of(v, &[("rows", StorageErase::Rows), ("pages", StorageErase::Pages)])),
     ),
     // --- logging; RUST_LOG overrides the filter and so comes after the level ---
     Setting::built(

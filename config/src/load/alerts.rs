@@ -9,9 +9,7 @@ use crate::settings::{AlertChannel, AlertKind, Alerts, CHANNELS_MAX, MailUrl, Se
 pub(super) fn settle(settings: &Settings, layers: &mut Layers) {
     let alerts = &settings.alerts;
     if alerts.enabled && alerts.effective().is_empty() {
-        layers
-            .warnings
-            .push("alerts.enabled: there is no channel that could be told; set `alerts.channels`".to_owned());
+        layers.warnings.push("alerts.enabled: there is no channel to send alerts to; set `alerts.channels`".to_owned());
     }
     if alerts.channels.len() > CHANNELS_MAX {
         let problem = format!("{} channels are more than {CHANNELS_MAX}", alerts.channels.len());
@@ -37,7 +35,7 @@ fn dead_ends(alerts: &Alerts) -> Vec<String> {
     let ends = (0..channels.len()).filter(|place| Alerts::next_higher(&channels, *place).is_none());
     let said = |place| {
         format!(
-            "alerts.escalation: no channel has a higher `min_severity` than alerts.channels[{place}]: what nobody acknowledges \
+            "alerts.escalation: no channel has a higher `min_severity` than alerts.channels[{place}]: what no one acknowledges \
              there goes nowhere else"
         )
     };

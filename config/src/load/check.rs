@@ -27,6 +27,8 @@ pub(super) struct Mismatch {
     pub(super) accepted: Option<String>,
     /// What to do, when the place of the value does not say it.
     pub(super) advice: Option<String>,
+    /// The problem shows one word where one of a few is expected: no secret, though the setting may hold some elsewhere.
+    pub(super) is_word: bool,
 }
 
 /// Checks a value; a setting that is not built passes with its default only.
@@ -76,13 +78,20 @@ fn check_kind(setting: &Setting, node: &Node) -> Result<Value, Vec<Mismatch>> {
                 if mismatch.steps.is_empty() {
                     mismatch.accepted = Some(setting.accepted());
                 }
-                if setting.secret && mismatch.problem.starts_with(GOT) {
+                if setting.secret && !mismatch.is_word && mismatch.problem.starts_with(GOT) {
                     mismatch.problem = "got a value that does not fit".to_owned();
                 }
             }
             Err(checker.mismatches)
         }
     }
+}
+
+/// Whether a value that stands where one of a few words is expected is a plain word, and so no credential put in the wrong place.
+fn is_word(kind: &Kind, node: &Node) -> bool {
+    const LETTERS_MAX: usize = 16;
+    let plain = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'-';
+    matches!((kind, node), (Kind::Choice(_), Node::Text(text)) if text.len() <= LETTERS_MAX && text.bytes().all(plain))
 }
 
 /// Walks a value and collects mismatches.
@@ -96,7 +105,7 @@ struct Checker {
 
 impl Mismatch {
     fn of_value(problem: String, accepted: Option<String>) -> Self {
-        Self { steps: Vec::new(), key: false, below: String::new(), problem, accepted, advice: None }
+        Self { steps: Vec::new(), key: false, below: String::new(), problem, accepted, advice: None, is_word: false }
     }
 }
 
@@ -137,7 +146,8 @@ impl Checker {
             (Kind::Credential { .. }, _) => Err("got a value that does not fit".to_owned()),
             _ => Err(format!("{GOT}{node}")),
         };
-        checked.map_err(|problem| self.mismatch(problem, kind)).ok()
+        let is_word = is_word(kind, node);
+        checked.map_err(|problem| self.mismatch(problem, kind, is_word)).ok()
     }
 
     fn list(&mut self, kind: &Kind, items: &[Node]) -> Option<Value> {
@@ -221,9 +231,12 @@ impl Checker {
         result
     }
 
-    fn mismatch(&mut self, problem: String, kind: &Kind) {
+    fn mismatch(&mut self, problem: String, kind: &Kind, is_word: bool) {
         let advice = (!self.steps.is_empty()).then(|| "correct it".to_owned());
         self.push(false, problem, Some(kind.accepted()), advice);
+        if let Some(last) = self.mismatches.last_mut() {
+            last.is_word = is_word;
+        }
     }
 
     fn key_mismatch(&mut self, problem: String, advice: String) {
@@ -232,7 +245,7 @@ impl Checker {
 
     fn push(&mut self, key: bool, problem: String, accepted: Option<String>, advice: Option<String>) {
         let (steps, below) = (self.steps.clone(), self.below.clone());
-        self.mismatches.push(Mismatch { steps, key, below, problem, accepted, advice });
+        self.mismatches.push(Mismatch { steps, key, below, problem, accepted, advice, is_word: false });
     }
 }
 
@@ -364,6 +377,16 @@ mod tests {
             let mismatches = check(&secret, &node).unwrap_err();
             assert_eq!(mismatches.len(), 1);
             assert_eq!(mismatches[0].problem, "got a value that does not fit");
+        }
+        // A word where one of a few is expected is shown, so that its typing error can be seen; anything longer is not.
+        const KINDS: &[Field] =
+            &[Field { name: "type", alias: None, kind: Kind::Choice(&["slack", "webhook"]), required: true }];
+        let channels = Setting { kind: Kind::Records(KINDS), ..secret };
+        let typed = |text: &str| Node::List(vec![Node::Map(vec![("type".to_owned(), Node::Text(text.to_owned()))])]);
+        for (text, problem) in
+            [("teams", "got \"teams\""), ("xoxb-1234567890", "got a value that does not fit"), ("", "got \"\"")]
+        {
+            assert_eq!(check(&channels, &typed(text)).unwrap_err()[0].problem, problem);
         }
         let good = Node::List(vec![Node::Map(vec![("token".to_owned(), Node::Bool(true))])]);
         assert_eq!(check(&secret, &good), Ok(serde_json::json!([{"key": true}])));

@@ -23,7 +23,7 @@ pub(super) fn settle(settings: &mut Settings, env: &BTreeMap<String, String>, la
     }
     if export.enabled && export.receivers.is_empty() {
         layers.warnings.push(format!(
-            "otel_export.enabled: there is no receiver that could be sent spans; set `{RECEIVERS}`, or {ENDPOINT}"
+            "otel_export.enabled: there is no receiver to send spans to; set `{RECEIVERS}`, or {ENDPOINT}"
         ));
     }
     if export.receivers.len() > OTEL_RECEIVERS_MAX {
@@ -104,7 +104,7 @@ fn read_variables(export: &mut OtelExport, env: &BTreeMap<String, String>, layer
             let (name, text) = of_traces("TIMEOUT")?;
             let read = text.parse().ok().filter(|millis| (1..=31_536_000_000_u64).contains(millis));
             if read.is_none() {
-                layers.warnings.push(format!("{name}: `{text}` is no number of milliseconds; ignored"));
+                layers.warnings.push(format!("{name}: `{text}` is not a number of milliseconds; ignored"));
             }
             read
         });
@@ -117,9 +117,9 @@ fn read_variables(export: &mut OtelExport, env: &BTreeMap<String, String>, layer
         && let Some((name, protocol)) = of_traces("PROTOCOL")
         && protocol != "http/protobuf"
     {
-        layers
-            .warnings
-            .push(format!("{name}: `{protocol}` is not spoken; spans are sent by http/protobuf, usually on port 4318"));
+        layers.warnings.push(format!(
+            "{name}: `{protocol}` is not supported; spans are sent by http/protobuf, usually on port 4318"
+        ));
     }
     let mut named: Vec<(String, String)> = export
         .resource_attributes

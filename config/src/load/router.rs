@@ -41,11 +41,11 @@ pub(super) fn settle(settings: &mut Settings, layers: &mut Layers) {
 fn warn(settings: &Settings, layers: &mut Layers) {
     let router = &settings.action_router;
     if router.may(RouterAction::Alert) && (!settings.alerts.enabled || settings.alerts.effective().is_empty()) {
-        let said = "action_router: the action `alert` tells nobody: `alerts.enabled` is false, or there is no channel";
+        let said = "action_router: the action `alert` sends nothing: `alerts.enabled` is false, or there is no channel";
         layers.warnings.push(said.to_owned());
     }
     if router.may(RouterAction::JudgeRoute) && !settings.judge.enabled {
-        let said = "action_router: the action `judge_route` asks nobody while `judge.enabled` is false";
+        let said = "action_router: the action `judge_route` does nothing while `judge.enabled` is false";
         layers.warnings.push(said.to_owned());
     }
     if settings.enforcement.mode == EnforcementMode::Log {

@@ -12,7 +12,7 @@ const RECEIVERS: &str = "siem_export.receivers";
 pub(super) fn check(settings: &Settings, layers: &mut Layers) {
     let export = &settings.siem_export;
     if export.enabled && export.receivers.is_empty() {
-        let said = format!("siem_export.enabled: there is no receiver that could be sent events; set `{RECEIVERS}`");
+        let said = format!("siem_export.enabled: there is no receiver to send events to; set `{RECEIVERS}`");
         layers.warnings.push(said);
     }
     if export.receivers.len() > SIEM_RECEIVERS_MAX {

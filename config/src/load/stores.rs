@@ -24,7 +24,7 @@ pub(super) fn check(settings: &Settings, layers: &mut Layers) {
                 if read.is_some_and(|url| schemes.contains(&url.scheme.as_str())) {
                     continue;
                 }
-                "is no such address (it is not shown, as it may hold a password)"
+                "is not such an address (it is not shown, as it may hold a password)"
             }
         };
         let written = layers.written.get(path).or_else(|| layers.written.get("storage.profile"));

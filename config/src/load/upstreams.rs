@@ -81,7 +81,13 @@ impl Checks<'_> {
             let fits =
                 (1..=NAME_CHARACTERS_MAX).contains(&name.len()) && name.bytes().all(legal) && !name.starts_with('.');
             if !fits {
-                self.refuse(setting, path, format!("`{name}` is no name for an upstream"), accepted(), "rename it");
+                self.refuse(
+                    setting,
+                    path,
+                    format!("`{name}` is not a valid name for an upstream"),
+                    accepted(),
+                    "rename it",
+                );
             } else if name == DEFAULT_UPSTREAM {
                 let problem = "`default` is the name of `upstream_url`".to_owned();
                 self.refuse(setting, path, problem, None, "rename it");
@@ -117,7 +123,7 @@ impl Checks<'_> {
             let accepted =
                 || list(&mut upstreams.members.iter().map(|member| member.name.as_str()).chain([DEFAULT_UPSTREAM]));
             if let Some(name) = faulty {
-                let problem = format!("got `{name}`, which is no upstream or stands there twice");
+                let problem = format!("got `{name}`, which is not an upstream, or is listed twice");
                 self.refuse("upstream_groups", path, problem, Some(accepted()), "correct it");
             } else if group.members.is_empty() {
                 let problem = "got no upstream".to_owned();

@@ -224,6 +224,7 @@ fn samples() -> Vec<Sample> {
         }),
         sample("streaming_analysis.hold_back", "true", |s| s.streaming_analysis.hold_back = true),
         sample("storage.mask_secrets", "false", |s| s.storage.mask_secrets = false),
+        sample("storage.erase", "pages", |s| s.storage.erase = StorageErase::Pages),
         sample("security_analysis.ml_enabled", "false", |s| s.security_analysis.ml_enabled = false),
         sample("security_analysis.ml_threshold", "0.65", |s| s.security_analysis.ml_threshold = Some(0.65)),
         sample("security_analysis.ml_model", "/srv/models/m", |s| {

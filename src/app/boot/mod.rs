@@ -49,6 +49,7 @@ mod parts;
 mod port;
 mod run;
 mod starting;
+mod subsystems;
 mod takeover;
 mod validity;
 

@@ -87,8 +87,9 @@ fn read(folder: &Path) -> Result<Vec<(String, String)>, String> {
         let mut text = String::new();
         let opened =
             File::open(folder.join(&name)).and_then(|file| file.take(left as u64 + 1).read_to_string(&mut text));
-        opened
-            .map_err(|error| about(folder, format!("`{name}` cannot be read: {error}; mend its rights or its text")))?;
+        opened.map_err(|error| {
+            about(folder, format!("`{name}` cannot be read: {error}; correct its permissions or its text"))
+        })?;
         left = left.checked_sub(text.len()).ok_or_else(|| {
             about(
                 folder,

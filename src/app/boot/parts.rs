@@ -9,12 +9,12 @@ use futures_channel::oneshot;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use weir_config::Settings;
-use weir_config::settings::{AccessFormat, StorageProfile, Web};
+use weir_config::settings::{AccessFormat, StorageErase, StorageProfile, Web};
 use weir_config::store_url::StoreUrl;
 use weir_config::vocab::{Role, Severity, SharedSecret, TenantId};
 use weir_inference::{Analyser, Job, Lane, PoolOptions, Turn, Work, WorkerPool};
 use weir_models::{Loader, Models};
-use weir_storage::{Backend, SpanLog, Store, StoreObserver, StoreOptions, StoreState, Stores, UseClaim};
+use weir_storage::{Backend, Erase, SpanLog, Store, StoreObserver, StoreOptions, StoreState, Stores, UseClaim};
 
 use super::StartError;
 use super::core::{self, CoreSetup, DrainOrder};
@@ -372,13 +372,17 @@ pub(crate) fn stores_of(settings: &Settings) -> Result<Stores, StartError> {
     })
 }
 
-/// What is wrong with the stores that several gateways share, for `/health`.
+/// What is wrong with what is stored, and with the stores that several gateways share, for `/health`.
 pub(super) fn complaints(store: &Store) -> Vec<String> {
     let problem = |state: StoreState| {
         let name = state.name;
         state.problem.map(|problem| format!("the {name} store does not answer: {problem}"))
     };
-    store.store_states().into_iter().filter_map(problem).collect()
+    let damaged = store.damaged_records();
+    let damage = (damaged > 0).then(|| {
+        format!("{damaged} stored records that were asked for since the start are damaged; `weir db check` names all there are")
+    });
+    damage.into_iter().chain(store.store_states().into_iter().filter_map(problem)).collect()
 }
 
 /// All gateways on the same stores derive tokens with one key: the one that the relational store keeps. This gateway's own becomes it
@@ -440,6 +444,10 @@ pub(super) fn open_store(
     };
     let store = Store::open(StoreOptions {
         backend,
+        erase: match settings.storage.erase {
+            StorageErase::Rows => Erase::Rows,
+            StorageErase::Pages => Erase::Pages,
+        },
         batch_timeout: Duration::from_millis(settings.limits.trace_storage_timeout_ms),
         queue_items: STORAGE_QUEUE_ITEMS,
         queue_bytes: memory::waiting_span_bytes(MemoryLimit::allowed()),

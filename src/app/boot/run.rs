@@ -3,23 +3,20 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures_channel::oneshot;
+use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 use weir_config::settings::{RouterAction, StorageProfile};
 use weir_config::vocab::Timestamp;
 use weir_config::{Loaded, Settings};
-use weir_inference::WorkerPool;
-use weir_models::Loader;
+use weir_models::{Loader, Models};
 use weir_storage::audit::AuditEvent;
-use weir_storage::{AuditLog, SpanLog, Store, UseClaim};
+use weir_storage::{AuditLog as _, SpanLog, Store, UseClaim};
 
 use super::StartError;
 use super::certificate::Certificate;
 use super::control::{Control, ControlThread, keep_resolved};
-use super::core::DrainOrder;
 use super::extensions::Extensions;
 use super::keep;
 use super::listeners::ListenSockets;
@@ -27,19 +24,18 @@ use super::models;
 use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
-    CorePlacement, Outside, allow_descriptors, claim_database, complaints, conditions, golden_set, make_feed,
+    CorePlacement, Exports, Outside, allow_descriptors, claim_database, complaints, golden_set, make_feed,
     make_judging, model_threads, open_intake, open_store, prepare_patterns, remember_objects, share_token_key,
-    start_access_log, start_cores, start_grpc, start_inference, start_metrics, start_models, token_key_file,
-    warn_when_nobody_can_administer, watch_calls,
+    start_access_log, start_inference, start_models, token_key_file, warn_when_nobody_can_administer, watch_calls,
 };
 use super::starting::Starting;
+use super::subsystems::{Context, Made, Running, TimeLeft};
 use super::takeover::{self, HandOver};
 use crate::admit::Guard;
 use crate::admit::web::Pages;
 use crate::api;
 use crate::control::{CALLS_PER_CORE, channel};
 use crate::feed::Feed;
-use crate::grpc;
 use crate::identity::Identities;
 use crate::judging::Judging;
 use crate::meter::Registry;
@@ -50,7 +46,6 @@ use crate::ops::clock::Clock;
 use crate::ops::cores::CorePulses;
 use crate::ops::health::{Facts, Health, Io};
 use crate::ops::live::LiveSettings;
-use crate::ops::log::LogGuard;
 use crate::ops::memory::{self, MemoryLimit};
 use crate::ops::reload::Reloaders;
 use crate::ops::store::{breaker_advice, space};
@@ -59,15 +54,8 @@ use crate::receipts::Receipts;
 use crate::redaction::Redaction;
 use crate::reports::ReportBuilder;
 use crate::router::Offenders;
-use crate::rt::{self, CoreThread, DriverMode, Heartbeats};
+use crate::rt::{self, DriverMode, Heartbeats};
 use crate::upstreams::{Figures, SharedUpstreams};
-
-/// How long the last scrapers may take after a takeover; each has two seconds.
-const SCRAPES_LIMIT: Duration = Duration::from_secs(3);
-/// How long the store may take to note the last objects that were made at providers.
-const OBJECTS_LIMIT: Duration = Duration::from_secs(2);
-/// How long consumers of finished spans may take to deal with what there is at the end.
-const CONSUMERS_LIMIT: Duration = Duration::from_secs(5);
 
 /// A running gateway.
 pub struct Gateway {
@@ -78,19 +66,12 @@ pub struct Gateway {
     store: Store,
     /// Says that this process uses the database.
     _database: Option<UseClaim>,
-    reports: Arc<ReportBuilder>,
-    identities: Arc<Identities>,
-    consumers: Option<Consumers>,
-    judging: Option<Judging>,
-    /// The task of the listener for metrics.
-    scraping: Option<JoinHandle<()>>,
-    /// The listener for spans by gRPC.
-    grpc: Option<grpc::Serving>,
-    inference: WorkerPool,
+    /// Has another process read for consumers of finished spans.
+    hand_over_feed: Option<Box<dyn Fn() + Send>>,
     /// The thread that loads models.
     _models: Loader,
-    control: ControlThread,
-    cores: Vec<(CoreThread, oneshot::Sender<DrainOrder>)>,
+    cores: usize,
+    running: Running,
     shutdown_limit: Duration,
     heartbeats: Arc<Heartbeats>,
     /// For a process that takes over.
@@ -98,8 +79,6 @@ pub struct Gateway {
     hand_over: Arc<HandOver>,
     reloaders: Reloaders,
     live: Arc<LiveSettings>,
-    /// Writes out what is queued when it goes.
-    access_log: Option<LogGuard>,
 }
 
 /// Starts everything and returns when requests are served.
@@ -162,11 +141,7 @@ pub fn start_with(
             .map_err(|source| StartError::Thread { what: "the thread that answers during the start", source })
     };
     let starting = (say_starting(sockets.bound(), tls.clone())?, say_starting(unanswered, None)?);
-    let prices = Arc::new(Prices::open(&settings.cost_estimation, priced_host(&settings))?);
-    if settings.cost_estimation.pricing_file.is_some() {
-        let prices = Arc::clone(&prices);
-        reloaders.add("prices", move || prices.reload().map_err(|error| error.to_string()));
-    }
+    let prices = open_prices(&settings, &reloaders)?;
     let offenders = settings.action_router.may(RouterAction::BlockIp);
     let offenders = offenders.then(|| Arc::new(Offenders::new(settings.action_router.ip_block)));
     let mut outside = Outside::default();
@@ -194,18 +169,7 @@ pub fn start_with(
         judging.start(consumers.runtime(), Arc::new(store.clone()));
         health.judge_spawned();
     }
-    health.watch_stores({
-        let store = store.clone();
-        move || complaints(&store)
-    });
-    health.watch_receivers({
-        let exports = exports.clone();
-        move || exports.complaints()
-    });
-    health.watch_space({
-        let store = store.clone();
-        move || space(&store)
-    });
+    watch_health(&health, &store, &exports, (&models, live.snapshot()));
     let spend = Arc::new(Spend::new());
     keep::restore(&spend, &store)?;
     let (analyser, own) =
@@ -216,10 +180,6 @@ pub fn start_with(
         let live = Arc::clone(&live);
         reloaders.add("rules", move || own.reload().inspect(|_| live.renew()));
     }
-    health.watch_models({
-        let (models, settings) = (Arc::clone(&models), Arc::clone(live.snapshot()));
-        move || models::report(&models, &settings.load())
-    });
     let inference = start_inference(cores, settings.auth.enabled, &analyser, &registry)?;
     prepare_patterns(&inference, &settings);
     let reports = ReportBuilder::new(Arc::new(store.clone()), rt::give_way);
@@ -303,41 +263,37 @@ pub fn start_with(
     let hand_over = Arc::new(HandOver::new(sockets.is_lent()));
     drop(starting);
     let listeners = sockets.open(cores, mode)?;
-    if let Some(consumers) = &consumers {
-        // Whoever served the address before reads no more for them.
-        consumers.go();
-        if let Some(offenders) = offenders {
-            consumers.runtime().spawn(offenders.keep_up());
-        }
-        if let Some(spans) = &exports.spans {
-            spans.start(consumers.runtime(), &process.parts.registry);
-        }
-        if let Some(events) = &exports.events {
-            let (audit, cursors): (Arc<dyn AuditLog>, Arc<dyn SpanLog>) =
-                (Arc::new(store.clone()), Arc::new(store.clone()));
-            events.start(consumers.runtime(), &audit, &cursors);
-        }
-        if let Some(receipts) = &receipts {
-            let audit: Arc<dyn AuditLog> = Arc::new(store.clone());
-            receipts.start(consumers.runtime(), &audit);
-        }
-        if let Some(channels) = channels {
-            channels.start(consumers.runtime(), &conditions(&health, exports.clone()));
-        }
-    }
     let given =
         listeners.iter().flatten().chain(&metrics).chain(&for_grpc).filter_map(|socket| socket.try_clone().ok());
     let sockets = given.collect();
-    let scraping = metrics
-        .map(|listener| start_metrics(control.runtime(), listener, &process, &settings.web, &hand_over))
-        .transpose()?;
-    let grpc_times = extensions.grpc_times;
-    let grpc = for_grpc
-        .zip(intake)
-        .map(|(listener, intake)| start_grpc(listener, tls.clone(), &process, intake, grpc_times))
-        .transpose()?;
-    let placement = CorePlacement { cpus, heartbeats: Arc::clone(&heartbeats) };
-    let cores = start_cores(&process, listeners, tls.as_ref(), &hand_over, &placement)?;
+    let hand_over_feed = consumers.as_ref().map(|consumers| Box::new(consumers.hand_over()) as Box<dyn Fn() + Send>);
+    let running = Running::start(Context {
+        settings: Arc::clone(&settings),
+        process: Arc::clone(&process),
+        health: Arc::clone(&health),
+        store: store.clone(),
+        hand_over: Arc::clone(&hand_over),
+        tls,
+        control: control.runtime().clone(),
+        network: consumers.as_ref().map(|consumers| consumers.runtime().clone()),
+        shutdown_limit,
+        made: Made {
+            access_log,
+            control: Some(control),
+            metrics,
+            consumers,
+            judging,
+            offenders,
+            exports,
+            receipts,
+            channels,
+            reports,
+            identities,
+            inference: Some(inference),
+            grpc: for_grpc.zip(intake).map(|(listener, intake)| (listener, intake, extensions.grpc_times)),
+            cores: Some((listeners, CorePlacement { cpus, heartbeats: Arc::clone(&heartbeats) })),
+        },
+    })?;
     health.serving();
     let models = start_models(&models, &settings, &health, &live)?;
     Ok(Gateway {
@@ -347,24 +303,52 @@ pub fn start_with(
         health,
         store,
         _database: database,
-        reports,
-        consumers,
-        judging,
-        identities,
-        inference,
+        hand_over_feed,
         _models: models,
-        scraping,
-        grpc,
-        control,
         cores,
+        running,
         shutdown_limit,
         heartbeats,
         sockets,
         hand_over,
         reloaders,
         live,
-        access_log,
     })
+}
+
+/// What `/health` looks at beside breakers and queues.
+fn watch_health(
+    health: &Health,
+    store: &Store,
+    exports: &Exports,
+    (models, settings): (&Arc<Models>, &Arc<ArcSwap<Settings>>),
+) {
+    health.watch_stores({
+        let store = store.clone();
+        move || complaints(&store)
+    });
+    health.watch_receivers({
+        let exports = exports.clone();
+        move || exports.complaints()
+    });
+    health.watch_space({
+        let store = store.clone();
+        move || space(&store)
+    });
+    health.watch_models({
+        let (models, settings) = (Arc::clone(models), Arc::clone(settings));
+        move || models::report(&models, &settings.load())
+    });
+}
+
+/// What calls cost, read again on SIGHUP where a file says it.
+fn open_prices(settings: &Settings, reloaders: &Reloaders) -> Result<Arc<Prices>, StartError> {
+    let prices = Arc::new(Prices::open(&settings.cost_estimation, priced_host(settings))?);
+    if settings.cost_estimation.pricing_file.is_some() {
+        let prices = Arc::clone(&prices);
+        reloaders.add("prices", move || prices.reload().map_err(|error| error.to_string()));
+    }
+    Ok(prices)
 }
 
 /// The host by which models are priced: with several upstreams each of them says so for itself.
@@ -455,11 +439,11 @@ impl Gateway {
         let folder = takeover::folder(&settings);
         // What lies in memory is nobody else's.
         let shared = settings.storage.profile != StorageProfile::Memory;
-        let hand_over = self.consumers.as_ref().filter(|_| shared).map(Consumers::hand_over);
+        let hand_over = self.hand_over_feed.take().filter(|_| shared);
         let offered = takeover::offer(
             (self.addr, folder.as_deref()),
             sockets,
-            self.cores.len(),
+            self.cores,
             Arc::clone(&self.hand_over),
             move || {
                 if let Some(hand_over) = &hand_over {
@@ -475,74 +459,16 @@ impl Gateway {
 
     /// Number of core threads.
     pub fn cores(&self) -> usize {
-        self.cores.len()
+        self.cores
     }
 
     /// Stops accepting, lets what is in flight finish within `shutdown.timeout_seconds`, commits every record and ends
     /// all threads. True when nothing was cut and nothing lost.
     pub fn stop(self) -> bool {
-        let Self { process, health, store, reports, consumers, identities, inference, control, cores, .. } = self;
-        let (hand_over, shutdown_limit, access_log) = (self.hand_over, self.shutdown_limit, self.access_log);
-        hand_over.stop();
-        let started = Instant::now();
-        let left = || shutdown_limit.saturating_sub(started.elapsed()).max(Duration::from_millis(500));
-        health.drain();
-        process.start_draining();
-        if let Some(grpc) = &self.grpc {
-            grpc.drain();
-        }
-        let mut threads = Vec::with_capacity(cores.len());
-        for (thread, order) in cores {
-            // A core that is gone already has nothing left to drain.
-            let _gone = order.send(shutdown_limit).is_err();
-            threads.push(thread);
-        }
-        let mut clean = true;
-        for thread in threads {
-            if let Err(error) = thread.join() {
-                tracing::error!(%error, "a core thread failed");
-                clean = false;
-            }
-        }
-        clean &= process.cut() == 0;
-        clean &= self.grpc.is_none_or(|grpc| grpc.stop(left()));
-        inference.stop_within(left());
-        process.give_up_background();
-        if !process.parts.objects.flush(left().min(OBJECTS_LIMIT)) {
-            tracing::error!(
-                "which tenant made which objects at a provider was not all written down: it may use the last ones no more"
-            );
-            clean = false;
-        }
-        clean &= keep::save(&process.parts.spend, &store);
-        let unwritten = identities.persist_pending();
-        if unwritten > 0 {
-            tracing::error!(
-                unwritten,
-                "revocations, new tokens or deletions were never written down: the next start undoes them"
-            );
-            clean = false;
-        }
-        if let Err(error) = identities.write_uses() {
-            tracing::warn!(%error, "the last uses of keys could not be written down");
-        }
-        reports.close();
-        if let Some(consumers) = consumers {
-            store.flush(left() / 2);
-            if let Some(judging) = self.judging {
-                consumers.runtime().block_on(judging.stop());
-            }
-            consumers.stop(left().min(CONSUMERS_LIMIT));
-        }
-        clean &= store.close(left());
-        if let Some(scraping) = self.scraping.filter(|_| hand_over.is_given()) {
-            // Whoever was accepted here and not by the other process has nobody else to answer.
-            let answered = async { tokio::time::timeout(SCRAPES_LIMIT, scraping).await };
-            let _late = control.runtime().block_on(answered).is_err();
-        }
-        control.stop();
-        process.parts.exchanges.sum_up(u32::MAX);
-        drop(access_log);
-        clean
+        self.hand_over.stop();
+        let time = TimeLeft::of(self.shutdown_limit);
+        self.health.drain();
+        self.process.start_draining();
+        self.running.stop(&time)
     }
 }

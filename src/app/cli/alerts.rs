@@ -1,4 +1,4 @@
-//! `weir alerts test`: whether the channels of `alerts` work, found out before something has to be told. The messages go out as the
+//! `weir alerts test`: tries the channels of `alerts` before an alert depends on them. The messages go out as the
 //! gateway's would, under the same settings.
 
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::alerts::{Trial, try_channels};
 use crate::boot::StartError;
 use crate::outbound::Client;
 
-/// What can be asked of the channels.
+/// Subcommands of `weir alerts`.
 #[derive(Debug, Clone, Subcommand)]
 pub(super) enum AlertsCommand {
     /// Send a message that is marked as a test to a channel, or to all of them. 0 when every one has accepted it, 1 when not.
@@ -21,7 +21,7 @@ pub(super) enum AlertsCommand {
     },
 }
 
-/// Sends.
+/// Sends the messages and says which channels accepted theirs.
 pub(super) fn run(options: &Options, command: &AlertsCommand) -> Result<ExitCode, StartError> {
     let AlertsCommand::Test { channel } = command;
     let loaded = weir_config::load(&sources(options))?;
@@ -39,7 +39,7 @@ pub(super) fn run(options: &Options, command: &AlertsCommand) -> Result<ExitCode
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     if !settings.alerts.enabled {
-        say("warning: `alerts.enabled` is false: the gateway tells nobody");
+        say("warning: `alerts.enabled` is false: the gateway sends no alerts");
     }
     for Trial { channel, outcome } in &trials {
         match outcome {

@@ -1,4 +1,4 @@
-//! What all commands share: where settings come from, exit codes, and words for whoever asks.
+//! What all commands share: where settings come from, exit codes, and output.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use weir_config::Sources;
 
-/// Exit code of a command that makes no sense, or that could not read what it was to read.
+/// Exit code of a command line that makes no sense, and of a file that cannot be read.
 pub(super) const EXIT_USAGE: u8 = 2;
 
 /// Where settings come from.
@@ -28,13 +28,13 @@ pub(super) struct Options {
     pub(super) log_format: Option<String>,
 }
 
-/// Prints a whole document. A closed pipe is nobody's loss.
+/// Prints a whole document. A closed pipe is no error: the reader has seen enough.
 pub(super) fn print_bytes(bytes: &[u8]) -> ExitCode {
     drop(std::io::stdout().write_all(bytes));
     ExitCode::SUCCESS
 }
 
-/// Prints one line for the user. A closed pipe is nobody's loss.
+/// Prints one line for the user. A closed pipe is no error: the reader has seen enough.
 pub(super) fn say(line: &str) {
     drop(writeln!(std::io::stdout(), "{line}"));
 }

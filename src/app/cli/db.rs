@@ -1,4 +1,4 @@
-//! `weir db`: the database file by itself.
+//! `weir db`: examines the database file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ pub(super) enum DbCommand {
     },
 }
 
-/// Examines.
+/// Examines the file and says what is wrong with it.
 pub(super) fn run(from: &Options, command: &DbCommand) -> Result<ExitCode, StartError> {
     let DbCommand::Check { database } = command;
     let path = match database {

@@ -26,10 +26,10 @@ use crate::outbound::Client;
 use crate::settle::inspection::Alone;
 use crate::settle::whole::WholeLook;
 
-/// Where findings are said to stand; no record has them.
+/// The location that findings get here; they are in no record.
 const LOCATION: &str = "text";
 
-/// What can be asked of the judge.
+/// Subcommands of `weir judge`.
 #[derive(Debug, Clone, Subcommand)]
 pub(super) enum JudgeCommand {
     /// Ask the configured judge about a text and show the question, the answer, the verdict and the cost. 0 when there is a
@@ -41,13 +41,13 @@ pub(super) enum JudgeCommand {
         /// A file with the text; `-` is standard input.
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
-        /// Whose text it is.
+        /// The author of the text.
         #[arg(long, value_enum, default_value = "user")]
         role: TextRole,
     },
 }
 
-/// Asks.
+/// Asks the judge and prints what it answered.
 pub(super) fn run(from: &Options, command: &JudgeCommand, extensions: Extensions) -> Result<ExitCode, StartError> {
     let JudgeCommand::Try { text, file, role } = command;
     let loaded = weir_config::load(&sources(from))?;
@@ -104,7 +104,7 @@ fn open(settings: &Settings, models: &Arc<Models>) -> Result<Judge, StartError> 
     Ok(Judge::new(&settings.judge, &client, prices, models::judging(settings, models))?)
 }
 
-/// What is found in the text, as the judge is told. Where a detector failed, what is known of it: nothing.
+/// Findings in the text, as the judge is told of them; none of a detector that failed.
 fn find(settings: &Settings, analyser: Analyser, part: Part<'_>) -> Result<Vec<Finding>, StartError> {
     let analyser = Arc::new(analyser);
     let options = PoolOptions {

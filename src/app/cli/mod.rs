@@ -1,6 +1,6 @@
-//! The command line: what can be asked of the binary, one file per command that does more than a few lines.
+//! The command line, with one file per command that does more than a few lines.
 //!
-//! Invariant: what was asked for goes to standard output, complaints to standard error; the exit code is 0 for yes, 1 for
+//! Invariant: results go to standard output, complaints to standard error; the exit code is 0 for yes, 1 for
 //! no, 2 for a command line that makes no sense or input that cannot be read; a start that fails ends with [`crate::boot::StartError::exit_code`].
 
 mod alerts;
@@ -43,7 +43,7 @@ macro_rules! see_it_work {
     };
 }
 
-/// The appliance has no demonstration in it; the wheel and the npm package have.
+/// Packages for servers hold no demonstration; the wheel and the npm package do.
 #[cfg(not(feature = "demo"))]
 macro_rules! see_it_work {
     () => {

@@ -1,5 +1,5 @@
-//! `weir models`: which ONNX models the settings name and the folder for models holds, fetching them from the hub, and whether
-//! they are what they were and know what they should.
+//! `weir models`: lists the ONNX models that the settings name and the folder for models holds, fetches them from the hub, and
+//! verifies them by their checksums and known texts.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::scan::plain;
 use crate::boot::{StartError, models};
 use crate::hub::{Fetch, HubError, Manifest, Progress};
 
-/// What can be done with models.
+/// Subcommands of `weir models`.
 #[derive(Debug, Clone, Subcommand)]
 pub(super) enum ModelsCommand {
     /// List the models that the settings name and those in the folder for models.
@@ -36,7 +36,7 @@ pub(super) enum ModelsCommand {
     Verify,
 }
 
-/// Answers.
+/// Runs the subcommand.
 pub(super) fn run(options: &Options, command: &ModelsCommand) -> Result<ExitCode, StartError> {
     let loaded = weir_config::load(&sources(options))?;
     let settings = &loaded.settings;
@@ -137,7 +137,7 @@ fn fetch(settings: &Settings, ids: &[String]) -> Result<ExitCode, StartError> {
         return Ok(ExitCode::from(EXIT_USAGE));
     };
     if let Some(bad) = ids.iter().find(|id| !matches!(Named::read(id), Ok(Named::Id(_)))) {
-        complain(&plain(&format!("`{bad}` is no id of a model, such as owner/name")));
+        complain(&plain(&format!("`{bad}` is not the id of a model; ids look like owner/name")));
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let missing = || -> Result<Vec<String>, StartError> {
@@ -175,7 +175,7 @@ fn advice(error: &HubError) -> String {
     }
 }
 
-/// Says how far a fetch is: on one line of a terminal, else as each file has come.
+/// Shows progress: on one line of a terminal, else a line for each file that has come.
 fn show(progress: Progress<'_>) {
     let Progress { file, bytes, of, done } = progress;
     let mut error = std::io::stderr();
@@ -216,7 +216,7 @@ fn verify(settings: &Settings) -> Result<ExitCode, StartError> {
     Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What the models that are switched on say of the texts any of their kind knows.
+/// Tries the models that are switched on with texts whose verdict is known.
 fn tried(settings: &Settings) -> Result<Vec<(bool, String)>, StartError> {
     let on = models::named(settings)?.into_iter().filter(|(_, is_on, _)| *is_on);
     let on: Vec<Slot> = on.map(|(slot, ..)| slot).collect();

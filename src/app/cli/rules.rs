@@ -15,7 +15,7 @@ use super::scan::{TextRole, plain};
 use crate::boot::{StartError, own_rules};
 use crate::limits::KEPT_BYTES_MAX;
 
-/// What can be asked about rules.
+/// Subcommands of `weir rules`.
 #[derive(Debug, Clone, Subcommand)]
 pub(super) enum RulesCommand {
     /// List all rules: id, finding type, severity, whose texts they read, and their file.
@@ -58,7 +58,7 @@ const ROLES: [(PartKind, &str); 7] = [
     (PartKind::Output, "output"),
 ];
 
-/// Answers.
+/// Runs the subcommand.
 pub(super) fn run(from: &Options, command: &RulesCommand) -> Result<ExitCode, StartError> {
     let loaded = weir_config::load(&sources(from))?;
     let mut books = vec![RuleBook::builtin()?];

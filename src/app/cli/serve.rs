@@ -67,7 +67,7 @@ pub(super) fn run(options: &Options, how: &ServeOptions, extensions: Extensions)
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// From now on a signal ends the process without further ado.
+/// From now on a signal ends the process at once.
 fn second_signal_exits() -> Result<(), StartError> {
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::new(std::sync::atomic::AtomicBool::new(true)))

@@ -1,4 +1,4 @@
-//! `weir migrate` and `weir upgrade --check`: what a version does to a database, forward and back.
+//! `weir migrate` and `weir upgrade --check`: migrations of the database, forward and back.
 
 use std::process::ExitCode;
 
@@ -69,7 +69,7 @@ pub(super) fn migrate(from: &Options, options: &MigrateOptions) -> Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what a start of this version would do to what is there.
+/// Says what a start of this version would do to the settings and the database.
 pub(super) fn upgrade(from: &Options, options: &UpgradeOptions) -> Result<ExitCode, StartError> {
     // The only thing it does.
     debug_assert!(options.check);
@@ -144,7 +144,7 @@ fn database(settings: &Settings) -> Result<bool, StartError> {
                 path.display()
             ),
         ),
-        _ if copies => tell("warn", "nobody can tell how much room there is for the copy before the migration"),
+        _ if copies => tell("warn", "the free space for the copy before the migration cannot be determined"),
         _ => tell(
             "warn",
             "storage.migration_copy is false: make a backup (`weir backup --to FOLDER`), or there is no way back",

@@ -22,7 +22,7 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    /// Whether it is answered by whom it has reached.
+    /// Whether Weir answers it, because its `Max-Forwards` is used up.
     pub(super) fn travels_no_further(&self) -> bool {
         self.hops_left == Some(0)
     }

@@ -23,14 +23,14 @@ use crate::process::{Core, InEffect};
 use crate::rt;
 use crate::wire::RequestHead;
 
-/// What comes of a request before its sender is known.
+/// The outcome of the checks that need no sender.
 pub(crate) enum Approach {
-    /// Its sender is to be settled.
-    Nearer {
-        /// So many tries at the admin key it may be, which count if they are wrong.
+    /// It goes on to have its sender authenticated.
+    Continue {
+        /// How many guesses of the admin key it holds at most; each counts when it is wrong.
         tries: u32,
     },
-    /// A browser asks whether a page of a listed origin may ask.
+    /// A preflight request of a browser, from a listed origin.
     Preflight,
     /// It gets no further.
     Refused(Refusal),
@@ -75,13 +75,13 @@ pub(crate) async fn approach(
     let process = &session.core.process;
     let tries = process.parts.guard.tries(&session.connection_caller.memory(), presented);
     if tries == 0 {
-        return Approach::Nearer { tries };
+        return Approach::Continue { tries };
     }
     match process.attempts.price(session.client(), tries, process.now_ns() / 1_000_000) {
-        Price::Free => Approach::Nearer { tries },
+        Price::Free => Approach::Continue { tries },
         Price::Wait(wait) => {
             rt::sleep(wait).await;
-            Approach::Nearer { tries: 0 }
+            Approach::Continue { tries: 0 }
         }
         Price::TooMany { retry_after_s } => {
             let message = "too many wrong credentials came from this address, so that this one was not looked at; wait, or \
@@ -107,7 +107,7 @@ fn now_s() -> i64 {
     Timestamp::now().micros().div_euclid(1_000_000)
 }
 
-/// The sender of the request, if it may ask for what needs `needed`; `tries` as [`Approach::Nearer`] says.
+/// The sender of the request, if it may ask for what needs `needed`; `tries` as [`Approach::Continue`] says.
 pub(crate) fn caller(
     session: &Session,
     presented: &Presented<'_>,

@@ -71,6 +71,21 @@ pub(super) struct Pending {
     pub(super) so_far: SoFar,
 }
 
+/// Why something was not looked for in time: a refusal tells senders what they can change, and the breaker counts load alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The text is too long, or takes too much work.
+    Text,
+    /// The gateway had too much else to do.
+    Load,
+}
+
+impl Cause {
+    pub(super) const fn of(by_content: bool) -> Self {
+        if by_content { Self::Text } else { Self::Load }
+    }
+}
+
 /// What the inspection of a request has come to so far.
 pub(super) struct SoFar {
     /// What ran; `None` where nothing was analysed.
@@ -79,10 +94,10 @@ pub(super) struct SoFar {
     pub(super) missed: Option<Missed>,
     /// Models have not looked at all they were to look at.
     pub(super) leaves_models: bool,
-    /// Names have not been looked for, and whether the text was the cause.
-    pub(super) unnamed: Option<bool>,
-    /// The same of all that is taken out.
-    unredacted: Option<bool>,
+    /// Why names were not looked for; `None` where they were, or need not be.
+    pub(super) unnamed: Option<Cause>,
+    /// Why not all that is to be taken out was found; `None` where it was.
+    unredacted: Option<Cause>,
     /// It was to be analysed.
     analyse: bool,
     /// The breaker is open: this tries nothing out.
@@ -203,8 +218,8 @@ async fn read_and_find(
         look_on_pool(core, look).await
     };
     let unredacted = match &looked {
-        Ok(looked) => looked.changes.as_ref().is_some_and(|changes| changes.is_late).then_some(true),
-        Err(missed) => Some(missed.by_content),
+        Ok(looked) => looked.changes.as_ref().is_some_and(|changes| changes.is_late).then_some(Cause::Text),
+        Err(missed) => Some(Cause::of(missed.by_content)),
     };
     let mut so_far =
         SoFar { ran: None, missed: None, leaves_models: false, unnamed: None, unredacted, analyse, spared };
@@ -238,7 +253,7 @@ fn take(
     // The caller takes room for the text together with its body.
     let Looked { mut view, inspection, room, changes, again, .. } = looked;
     drop(room);
-    so_far.unnamed = misses_names(core, exchange).then_some(false);
+    so_far.unnamed = misses_names(core, exchange).then_some(Cause::Load);
     for _ in 0..view.zones.as_ref().map_or(0, |zones| zones.bad_entries) {
         core.meter.dropped("zones", "bad_entry");
     }
@@ -246,7 +261,7 @@ fn take(
     if let Some(Inspection { findings: found, ran, rest, left_out, .. }) = inspection {
         findings = found;
         if ran.cut && again.is_some() {
-            so_far.unnamed = Some(true);
+            so_far.unnamed = Some(Cause::Text);
         }
         if left_out.request > 0 {
             view.passed_by.insert(Unread::TruncatedForModels);
@@ -308,7 +323,7 @@ pub(super) fn conclude(core: &Core, exchange: &mut Exchange, so_far: SoFar) -> R
     }
     let redacts = exchange.redacts() && !settings.pii_shadow_mode;
     match unredacted.filter(|_| redacts && enforce::can_block(&settings.enforcement)) {
-        Some(by_content) => Err(enforce::refuse_unredacted(by_content)),
+        Some(cause) => Err(enforce::refuse_unredacted(cause == Cause::Text)),
         None => Ok(()),
     }
 }

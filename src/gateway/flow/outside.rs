@@ -10,7 +10,7 @@ use weir_config::settings::{EnforcementScope, PiiAction};
 use weir_config::vocab::Finding;
 
 use super::exchange::{Exchange, Stopped};
-use super::look::{Pending, conclude};
+use super::look::{Cause, Pending, conclude};
 use super::operations::Permitted;
 use crate::enforce::{self, Decision};
 use crate::exchange::{Payload, Refusal};
@@ -57,15 +57,15 @@ async fn hear_models(core: &Core, exchange: &mut Exchange, pending: Pending) -> 
         if decides {
             return Err(models_saturated());
         }
-        so_far.unnamed = so_far.unnamed.or(Some(false));
+        so_far.unnamed = so_far.unnamed.or(Some(Cause::Load));
         return conclude(core, exchange, so_far);
     };
     let then = move |found: &[Finding]| again.and_then(|again| again.changes(found));
     let said = models::ask_then(&core.process, rest, deadline, then).await;
     drop(place);
     let is_whole = said.as_ref().is_ok_and(|(_, ran, _)| !ran.cut && !ran.failed);
-    let by_content = said.as_ref().err().is_none_or(|missed| missed.by_content);
-    so_far.unnamed = so_far.unnamed.or((names && !is_whole).then_some(by_content));
+    let cause = Cause::of(said.as_ref().err().is_none_or(|missed| missed.by_content));
+    so_far.unnamed = so_far.unnamed.or((names && !is_whole).then_some(cause));
     match said {
         Ok((found, ran, redone)) => {
             let inspection = &mut exchange.journal.inspection;

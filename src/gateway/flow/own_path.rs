@@ -73,7 +73,7 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     }
     let path = if PROBES.contains(&path) { Path::Probe } else { Path::Own };
     let admitted = match authenticate::approach(session, &head, &presented, path, &core.settings()).await {
-        Approach::Nearer { tries } => admit(session, &head, terms, tries),
+        Approach::Continue { tries } => admit(session, &head, terms, tries),
         Approach::Preflight => return preflight::answer(session, &head).await,
         Approach::Refused(refusal) => Err(refusal),
     };

@@ -126,7 +126,7 @@ fn bounded_text(value: &[u8], bytes_max: usize) -> String {
 /// Why analysis will not take place at all, if so, and whether the breakers let the record be stored.
 pub(super) fn admission(core: &Core, settings: &Settings, head: &RequestHead) -> (Option<Skip>, bool) {
     let granted = core.process.parts.breakers.grant();
-    // What blocks goes on with short texts, which the core looks at by itself: the pool's trouble is none of theirs.
+    // Blocking goes on for short texts while the pool is in trouble, since the core inspects them itself.
     let goes_on = || {
         let breakers = &core.process.parts.breakers;
         let is_short = matches!(head.body, RequestBody::Length(length) if length <= INLINE_TEXT_BYTES_MAX as u64);

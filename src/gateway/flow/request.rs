@@ -34,7 +34,7 @@ pub(crate) async fn exchange(session: &mut Session, head: Box<RequestHead>) -> N
     let start_time = Timestamp::now();
     let presented = authenticate::presented(&head);
     let tries = match authenticate::approach(session, &head, &presented, Path::Proxied, &settings).await {
-        Approach::Nearer { tries } => tries,
+        Approach::Continue { tries } => tries,
         Approach::Preflight => return preflight::answer(session, &head).await,
         Approach::Refused(refusal) => {
             let route = route(&settings.upstream.host, &head);
@@ -85,7 +85,7 @@ async fn run(session: &mut Session, parsed: Parsed, denied: Option<Denied>) -> R
     forward(session, ready).await
 }
 
-/// An OPTIONS that may travel no further is answered by whom it has reached (RFC 9110 section 7.6.2).
+/// Answers an OPTIONS request whose `Max-Forwards` is used up (RFC 9110 section 7.6.2).
 async fn answer_options(session: &mut Session, mut exchange: Box<Exchange>) -> Next {
     let behind = session.behind(&exchange.head, None);
     exchange.journal.answered(200);

@@ -18,13 +18,13 @@ pub(crate) struct Bill {
     pub(crate) batch: Vec<(Option<String>, Usage)>,
     /// The model that answered.
     pub(crate) model: Option<String>,
-    /// Whether the answer was seen to its end.
+    /// The answer was read to its end.
     pub(crate) complete: bool,
     /// The provider's id of an answer that may go on in the background.
     pub(crate) response_id: Option<String>,
-    /// It does.
+    /// The answer goes on in the background.
     pub(crate) pending: bool,
-    /// It did, or might have, and this is its end.
+    /// This is the end of an answer that went on, or might have gone on, in the background.
     pub(crate) ended: bool,
     /// Whose prices hold, where that is not the span's provider: a client's header names a provider, never a price.
     pub(crate) priced_as: Option<Provider>,

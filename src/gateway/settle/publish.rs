@@ -118,7 +118,7 @@ impl Publish {
             compare(anomalies, &mut finished);
         }
         if let Some(source) = self.source {
-            say_whence(&mut finished.span, source);
+            set_source_address(&mut finished.span, source);
         }
         if !finished.span.security_findings.is_empty() {
             say_what_follows(process, &mut finished.span);
@@ -265,8 +265,8 @@ fn compare(anomalies: &Anomalies, finished: &mut Finished) {
     span.security_findings.extend(anomalies.look(span.tenant_id, &call).iter().map(Anomaly::finding));
 }
 
-/// Says in the record of a call where it came from: the address of the connection, never what a header says.
-fn say_whence(span: &mut SpanRecord, source: IpAddr) {
+/// Tags the record of a call with its source: the address of the connection, never one from a header.
+fn set_source_address(span: &mut SpanRecord, source: IpAddr) {
     span.tags.insert(Cow::Borrowed(SOURCE), source.to_canonical().to_string());
 }
 

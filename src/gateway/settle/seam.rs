@@ -311,8 +311,8 @@ impl Seam {
         Some(Hit { part: last.part, finding })
     }
 
-    /// Whether one of its texts shows by itself a credential, or personal data, that stands there; of a credential what goes on in the
-    /// others is noted as its piece, unless that is a word that merely stands behind it.
+    /// Whether one of the joined texts holds the credential, or the personal data, by itself. Of a credential, its continuation in
+    /// the other texts is noted as a piece, unless that is a separate word after it.
     fn is_part_of(&self, key: &str, span: ByteSpan, known: &mut [Hit], index: &Index) -> bool {
         let pieces = self.pieces_of(span);
         let of_piece = |hit: &Hit| pieces.iter().position(|piece| piece.part == hit.part);

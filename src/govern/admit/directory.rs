@@ -243,8 +243,8 @@ impl Directory {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Takes out whom it says; whether anybody was there. When this returns no core lets them in. `by` is the credential of
-    /// whoever asks, if that is one of the table: of two who shut out each other the first one wins.
+    /// Removes these credentials; false when there were none. When this returns, no core lets them in. `by` is the caller's own
+    /// credential, if it is in the table: of two callers who revoke each other only the first one succeeds.
     ///
     /// # Errors
     /// [`AskerGone`]; nothing was changed.

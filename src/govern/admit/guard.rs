@@ -7,7 +7,7 @@
 //!
 //! Invariants: the answer is the request's, never the connection's: what a connection remembers counts only while the
 //! directory is in the same generation and the same credential is presented. Missing, unknown and revoked look alike.
-//! No identity means no. Knows no routes: whoever asks says which role is needed.
+//! A request without an identity is refused. Knows no routes: its caller names the role that is needed.
 
 use std::sync::Arc;
 

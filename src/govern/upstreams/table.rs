@@ -206,7 +206,7 @@ impl UpstreamTable {
     }
 }
 
-/// Who is to be paid where the settings name nobody.
+/// The provider whose prices hold where the settings name none.
 fn provider_of(host: &str) -> Option<Provider> {
     provider_of_host(host).or_else(|| list_name_of_host(host)).map(Provider::named)
 }

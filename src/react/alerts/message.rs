@@ -129,7 +129,7 @@ impl Notice {
         }
     }
 
-    /// That what this told of is over.
+    /// The message that says that this alert is resolved.
     pub(super) fn resolved(&self) -> Self {
         Self { kind: Kind::Resolved, id: format!("{}_resolution", self.id), ..self.clone() }
     }

@@ -66,7 +66,7 @@ const NAMES: [&str; weir_config::settings::CHANNELS_MAX] = [
 
 /// The channels, before the store is open.
 pub struct Channels {
-    /// Each with who hears of what nobody has acknowledged there, one after the other.
+    /// Each with the channels that an alert escalates to while it is not acknowledged, in order.
     tellers: Vec<(Teller, Vec<Arc<Channel>>)>,
     book: Arc<Book>,
 }

@@ -25,19 +25,18 @@ pub trait Consumer: Send + 'static {
     /// span twice must do no harm. The gateway waits for it no longer than [`Limits::attempt`].
     fn take(&mut self, batch: Batch<'_>) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Whether calls in which nothing was found concern it. One that they do not concern is not woken by them, nor brought them;
-    /// they are counted as delivered all the same.
+    /// Whether it wants calls without findings, too. If not, they neither wake it nor reach it, and count as delivered.
     fn heeds_clean_calls(&self) -> bool {
         true
     }
 
-    /// Whether of several processes that have one store one alone reads for it what is stored: whoever does something to others by
-    /// what it reads would do it once for each process.
+    /// Whether only one of several processes on the same store reads for this consumer. Otherwise each process would send
+    /// the same message.
     fn reads_alone(&self) -> bool {
         false
     }
 
-    /// How long it is waited for.
+    /// How long the gateway waits for it.
     fn limits(&self) -> Limits {
         Limits::default()
     }
@@ -88,7 +87,7 @@ impl Failure {
     /// Nothing where a receiver has accepted what it was sent; its status tells errors that pass from those that stay.
     ///
     /// # Errors
-    /// What it said.
+    /// The receiver's answer, as a failure that passes or one that stays.
     pub fn unless_accepted(answer: &Answer) -> Result<(), Self> {
         let reason = format!("the receiver answered {}", answer.status);
         match answer.status.as_u16() {

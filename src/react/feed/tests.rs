@@ -114,6 +114,7 @@ impl World {
         let feed = feed(toys);
         let (inlet, looks) = (feed.inlet(), Looks::default());
         let store = Store::open(StoreOptions {
+            erase: weir_storage::Erase::Rows,
             backend: Backend::Memory { max_bytes: 1 << 28 },
             batch_timeout: Duration::from_secs(10),
             queue_items: 65_536,

@@ -10,11 +10,11 @@ use crate::json::{JsonError, Location, Text, Walker};
 /// What a reader has done with a member of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// Nothing: it is none of its own.
+    /// Nothing: the member is not one that this reader knows.
     No,
     /// Read it.
     Yes,
-    /// Nothing yet: its value is an object like the one around it, and is to be read like that.
+    /// Nothing yet: the value is an object of the same form as the one around it, and is read in the same way.
     Nested,
 }
 

@@ -75,7 +75,7 @@ pub(super) async fn delete(api: Api, ask: Ask) -> Answer {
     .await
 }
 
-/// A credential that can stand in a header field and is none of ours; what is wrong with another, without it.
+/// Accepts a credential that fits into a header field and is not one of Weir's own. The error never shows it.
 fn usable(text: String) -> Result<Secret, ErrorAnswer> {
     let key = Secret::new(text);
     let bytes = key.expose();
@@ -92,7 +92,7 @@ fn usable(text: String) -> Result<Secret, ErrorAnswer> {
     Ok(key)
 }
 
-/// Refuses the name of nobody: a key that is stored for it would wait for whoever is called so later.
+/// Refuses the name of an unknown upstream: a key stored under it would later be used for any upstream given that name.
 fn known(settings: &Settings, upstream: &str) -> Result<(), ErrorAnswer> {
     let members = || settings.upstreams.members.iter().map(|member| member.name.as_str());
     if upstream == DEFAULT_UPSTREAM || members().any(|name| name == upstream) {

@@ -33,6 +33,7 @@ impl StoreObserver for Unobserved {
 
 fn options(backend: Backend) -> StoreOptions {
     StoreOptions {
+        erase: weir_storage::Erase::Rows,
         backend,
         on_writer_start: || {},
         pause: || {},

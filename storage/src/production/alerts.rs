@@ -222,7 +222,7 @@ impl Tx<'_> {
         self.one(&sql, p![tenant, id])?.as_ref().map(record).transpose()
     }
 
-    /// What the channel was told of is over when the last one who holds it to be so no longer does.
+    /// Sets the time at which the alert resolves: when its last holder ends, or now if it has none.
     fn ends_with_its_holders(&mut self, key: &AlertKey, now: Timestamp) -> Result<bool, Fail> {
         self.run("DELETE FROM alert_holders WHERE tenant = $1 AND until_us <= $2", p![key.tenant, now.micros()])?;
         let sql = "UPDATE alerts SET last_us = greatest(last_us, $4), resolve_us = coalesce((SELECT max(h.until_us) \

@@ -32,8 +32,8 @@ impl Tx<'_> {
         Ok(self.conn.prepare_cached(&sql)?.query_row((tenant, &key.channel, &key.finding_type), |row| row.get(0))?)
     }
 
-    /// What the channel was told of is over when the last one who holds it to be so no longer does; now, where nobody does. False
-    /// where there is no alert about it that is not resolved.
+    /// Sets the time at which the alert resolves: when its last holder ends, or now if it has none. False where no open alert
+    /// has this key.
     fn ends_with_its_holders(&self, tenant: i64, key: &AlertKey, now: Timestamp) -> Result<bool, WriteError> {
         self.conn.prepare_cached("DELETE FROM alert_holders WHERE until_us <= ?1")?.execute([now.micros()])?;
         let sql = "UPDATE alerts SET last_us = max(last_us, ?4), resolve_us = ifnull((SELECT max(h.until_us) FROM alert_holders h \

@@ -39,7 +39,7 @@ pub struct Copied {
 pub fn copy(from: &Path, to: &Path, told: &mut dyn FnMut(u64, u64)) -> Result<Copied, OpenError> {
     migrate::examine(from, true)?;
     let failed = |error| open::explain(from, "copying the database", error);
-    let source = open::reader(&Home::File(from.to_owned())).map_err(failed)?;
+    let source = open::reader(&Home::file(from)).map_err(failed)?;
     copy_from(&source, from, to, told)
 }
 

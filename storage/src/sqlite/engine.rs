@@ -49,7 +49,7 @@ const ROOM_SCARCE: i64 = 4 * LOG_PART * LOG_BYTES_MAX;
 fn say_migrated(path: &Path, report: &MigrationReport) {
     let (path, from, to) = (path.display(), report.from, report.to);
     match (&report.copy, from) {
-        (_, 0) => tracing::info!(%path, schema = to, "the database was made"),
+        (_, 0) => tracing::info!(%path, schema = to, "the database was created"),
         _ if report.applied.is_empty() => {}
         (Some(copy), _) => {
             tracing::info!(%path, from, to, copy = %copy.display(), "the database was migrated; the copy is what it was before");
@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn a_write_waits_for_others_no_longer_than_a_batch_may_take() {
         let folder = tempfile::TempDir::new().unwrap();
-        let home = Home::File(folder.path().join("weir.db"));
+        let home = Home::file(folder.path().join("weir.db"));
         let mut engine =
             SqliteEngine::open(&home, Pending { apply: true, copy: CopyFirst::Never }, Arc::default()).unwrap();
         let waits = |engine: &SqliteEngine| -> i64 {

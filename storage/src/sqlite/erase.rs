@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn a_deletion_that_was_cut_short_is_finished_by_the_next_process_and_what_came_later_stays() {
         let folder = tempfile::TempDir::new().unwrap();
-        let home = Home::File(folder.path().join("service.db"));
+        let home = Home::file(folder.path().join("service.db"));
         let (trace, sample) = (TraceId::from_bytes([7; 16]), sample_span());
         let tenant = sample.tenant_id;
         let spans = |numbers: std::ops::Range<u32>| -> Vec<SpanRecord> {

@@ -75,7 +75,7 @@ impl SqliteEngine {
     fn bound(&self) -> Option<i64> {
         match &self.home {
             Home::Memory(shared) => i64::try_from(shared.bytes_max).ok(),
-            Home::File(_) => self.policy.max_bytes(),
+            Home::File(..) => self.policy.max_bytes(),
         }
     }
 

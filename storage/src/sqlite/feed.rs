@@ -55,7 +55,7 @@ struct Reader {
     lost: u64,
     /// Rows that have gone, or were passed over.
     gaps: u64,
-    /// Whether such rows count: those before the first one that is there are nobody's loss.
+    /// Whether missing rows count as lost: not before the first row that exists.
     counting: bool,
 }
 

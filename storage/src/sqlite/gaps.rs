@@ -2,8 +2,8 @@
 //!
 //! `secure_delete` overwrites what is deleted in the place where it lies. When SQLite moves rows between pages, though, it lays a page out
 //! anew and leaves what lay there before in the gap between the page's list of cells and the cells (`rebuildPage`, SQLite 3.54): of
-//! a row that was moved and is then deleted, the copy in the gap would stay. So where a checkpoint writes a page into the database, its
-//! gap is emptied on the way.
+//! a row that was moved and is then deleted, the copy in the gap would stay. So with `storage.erase: pages`, where a checkpoint writes a
+//! page into the database, its gap is emptied on the way. By default nothing here runs, and the file is as SQLite writes it.
 //!
 //! Invariant: nothing but the unallocated space of a b-tree page is changed (file format, section 1.6), which no reader looks at. Pages
 //! of other kinds are told by their first byte: where an overflow page or a list of free pages says which page comes next, it is the highest of
@@ -141,13 +141,12 @@ mod tests {
 
     use super::super::log_file;
     use super::*;
+    use crate::retention::Erase;
 
     fn open(path: &Path, empties: bool) -> Connection {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
-        let conn = match empties {
-            true => Connection::open_with_flags_and_vfs(path, flags, log_file::name().unwrap()).unwrap(),
-            false => Connection::open_with_flags(path, flags).unwrap(),
-        };
+        let erase = if empties { Erase::Pages } else { Erase::Rows };
+        let conn = Connection::open_with_flags_and_vfs(path, flags, log_file::name(erase).unwrap()).unwrap();
         conn.pragma_update(None, "page_size", 8192).unwrap();
         conn.pragma_update(None, "auto_vacuum", "INCREMENTAL").unwrap();
         conn.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
@@ -233,7 +232,7 @@ mod tests {
             assert_eq!(emptied.1, [0, 0], "seed {seed}");
             without.iter_mut().zip(plain.1).for_each(|(sum, left)| *sum += left);
         }
-        assert!(without.iter().all(|left| *left > 0), "SQLite leaves nothing by itself any more: {without:?}");
+        assert!(without.iter().all(|left| *left > 0), "by default pages are as SQLite leaves them: {without:?}");
     }
 
     /// A page with so many cells, the first of which begins here; the rest is full of ones.

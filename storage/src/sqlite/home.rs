@@ -11,13 +11,15 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rusqlite::{Connection, OpenFlags};
 
 use super::log_file;
+use crate::retention::Erase;
 
 /// Tells the databases of one process apart.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Clone)]
 pub(crate) enum Home {
-    File(PathBuf),
+    /// A file, and how thoroughly what is deleted is overwritten there.
+    File(PathBuf, Erase),
     Memory(Arc<Shared>),
 }
 
@@ -32,6 +34,11 @@ pub(crate) struct Shared {
 }
 
 impl Home {
+    /// A file in which rows are overwritten where they are deleted.
+    pub(crate) fn file(path: impl Into<PathBuf>) -> Self {
+        Self::File(path.into(), Erase::Rows)
+    }
+
     pub(crate) fn memory(bytes_max: usize) -> Self {
         let uri = format!("file:/weir-{}?vfs=memdb", NUMBER.fetch_add(1, Ordering::Relaxed));
         Self::Memory(Arc::new(Shared { uri, bytes_max, gate: RwLock::new(()), anchor: Mutex::new(None) }))
@@ -41,10 +48,12 @@ impl Home {
     pub(super) fn connect(&self, flags: OpenFlags) -> rusqlite::Result<Connection> {
         let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         match self {
-            Self::File(path) => match log_file::name().filter(|_| flags.contains(OpenFlags::SQLITE_OPEN_READ_WRITE)) {
-                Some(name) => Connection::open_with_flags_and_vfs(path, flags, name),
-                None => Connection::open_with_flags(path, flags),
-            },
+            Self::File(path, erase) => {
+                match log_file::name(*erase).filter(|_| flags.contains(OpenFlags::SQLITE_OPEN_READ_WRITE)) {
+                    Some(name) => Connection::open_with_flags_and_vfs(path, flags, name),
+                    None => Connection::open_with_flags(path, flags),
+                }
+            }
             Self::Memory(shared) => {
                 let flags = flags | OpenFlags::SQLITE_OPEN_URI;
                 let mut anchor = shared.anchor.lock();
@@ -60,19 +69,19 @@ impl Home {
     /// For error messages.
     pub(crate) fn path(&self) -> &Path {
         match self {
-            Self::File(path) => path,
+            Self::File(path, _) => path,
             Self::Memory(_) => Path::new(":memory:"),
         }
     }
 
     pub(super) fn is_file(&self) -> bool {
-        matches!(self, Self::File(_))
+        matches!(self, Self::File(..))
     }
 
     /// Held while reading.
     pub(super) fn shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
         match self {
-            Self::File(_) => None,
+            Self::File(..) => None,
             Self::Memory(shared) => Some(shared.gate.read()),
         }
     }
@@ -80,7 +89,7 @@ impl Home {
     /// Held while writing.
     pub(super) fn alone(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         match self {
-            Self::File(_) => None,
+            Self::File(..) => None,
             Self::Memory(shared) => Some(shared.gate.write()),
         }
     }

@@ -9,7 +9,7 @@
 //! what is held when the file is closed belongs to none and is dropped. With `synchronous = FULL` a commit is synced before other connections are told of it, so neither they nor a crash
 //! can tell the difference. A write that failed is reported by the call that needed it, and once more by the next write or
 //! sync when that call was neither, so that no commit can pass it by. Nothing here is aware of pages, and the database's own file
-//! is the default's but for one function (`gaps`). `unsafe` stands here because SQLite is told of a file system by a table of C functions.
+//! is the default's, but for one function where `storage.erase: pages` asks for it (`gaps`). `unsafe` stands here because SQLite is told of a file system by a table of C functions.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
@@ -23,8 +23,11 @@ use rusqlite::ffi::{self, sqlite3_file, sqlite3_int64, sqlite3_vfs};
 
 use super::gaps;
 use crate::pause;
+use crate::retention::Erase;
 
 const NAME: &CStr = c"weir-log";
+/// The same, where the unused part of pages is emptied on the way into the database.
+const NAME_WITH_PAGES: &CStr = c"weir-log-pages";
 /// Bytes held back at most: SQLite's own file system takes no more in one call.
 const HELD_MAX: usize = 0x1_ffff;
 /// What a commit writes beyond so many bytes is sent to the disk piece by piece: the sync at the end of a large one is one long call
@@ -32,12 +35,20 @@ const HELD_MAX: usize = 0x1_ffff;
 const UNSENT_MAX: usize = 2 * HELD_MAX;
 
 /// The name of this file system for opening a connection; `None` when SQLite has none to build on.
-pub(super) fn name() -> Option<&'static CStr> {
-    static REGISTERED: OnceLock<bool> = OnceLock::new();
-    REGISTERED.get_or_init(register).then_some(NAME)
+pub(super) fn name(erase: Erase) -> Option<&'static CStr> {
+    static ROWS: OnceLock<bool> = OnceLock::new();
+    static PAGES: OnceLock<bool> = OnceLock::new();
+    match erase {
+        Erase::Rows => ROWS.get_or_init(|| register(NAME, open::<false>)).then_some(NAME),
+        Erase::Pages => PAGES.get_or_init(|| register(NAME_WITH_PAGES, open::<true>)).then_some(NAME_WITH_PAGES),
+    }
 }
 
-fn register() -> bool {
+/// How SQLite opens a file of a file system.
+type Open =
+    unsafe extern "C" fn(*mut sqlite3_vfs, ffi::sqlite3_filename, *mut sqlite3_file, c_int, *mut c_int) -> c_int;
+
+fn register(name: &'static CStr, open: Open) -> bool {
     // SAFETY: a null name asks for the default file system, which SQLite keeps for good.
     let base = unsafe { ffi::sqlite3_vfs_find(std::ptr::null()) };
     // SAFETY: null, or a table that is never changed once SQLite is set up.
@@ -45,7 +56,7 @@ fn register() -> bool {
     let room = base.szOsFile + size_of::<LogFile>() as c_int;
     // Its other functions are the default's own, which look at no more of their table than is copied here.
     let own =
-        sqlite3_vfs { szOsFile: room, pNext: std::ptr::null_mut(), zName: NAME.as_ptr(), xOpen: Some(open), ..*base };
+        sqlite3_vfs { szOsFile: room, pNext: std::ptr::null_mut(), zName: name.as_ptr(), xOpen: Some(open), ..*base };
     // SAFETY: the table lives for good, as SQLite asks.
     unsafe { ffi::sqlite3_vfs_register(Box::leak(Box::new(own)), 0) == ffi::SQLITE_OK }
 }
@@ -132,7 +143,7 @@ impl Held {
 // SAFETY of all functions below: SQLite calls them as its documentation of `sqlite3_vfs` and `sqlite3_io_methods` says,
 // with pointers that are good for the call, and with files that `open` has set up.
 
-unsafe extern "C" fn open(
+unsafe extern "C" fn open<const EMPTIES_PAGES: bool>(
     _own: *mut sqlite3_vfs,
     name: ffi::sqlite3_filename,
     file: *mut sqlite3_file,
@@ -146,7 +157,7 @@ unsafe extern "C" fn open(
         let Some(open_base) = (*base).xOpen else { return ffi::SQLITE_CANTOPEN };
         if flags & ffi::SQLITE_OPEN_WAL == 0 {
             let result = open_base(base, name, file, flags, flags_out);
-            if result == ffi::SQLITE_OK && flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
+            if EMPTIES_PAGES && result == ffi::SQLITE_OK && flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
                 gaps::empty_in(file);
             }
             return result;
@@ -281,7 +292,7 @@ mod tests {
     /// A connection over the layer, with room for so few pages in memory that a transaction spills into the log.
     fn writer(path: &Path, cache_pages: i64) -> Connection {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
-        let conn = Connection::open_with_flags_and_vfs(path, flags, name().unwrap()).unwrap();
+        let conn = Connection::open_with_flags_and_vfs(path, flags, name(Erase::Rows).unwrap()).unwrap();
         let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).unwrap();
         assert_eq!(mode, "wal");
         conn.pragma_update(None, "synchronous", "FULL").unwrap();

@@ -82,7 +82,7 @@ pub struct MigrationReport {
 
 /// Opens the file, creating it when absent, and applies what is pending; before that a copy is made, where that is asked for.
 pub(crate) fn run(path: &Path, copies: bool) -> Result<MigrationReport, OpenError> {
-    let mut conn = open::writer(&Home::File(path.to_owned()))?;
+    let mut conn = open::writer(&Home::file(path))?;
     apply(&mut conn, path, Pending { apply: true, copy: if copies { CopyFirst::Always } else { CopyFirst::Never } })
 }
 
@@ -139,7 +139,7 @@ fn keep_copy(conn: &Connection, path: &Path, from: u32) -> Result<PathBuf, OpenE
 /// Takes the last migration back, on a file that nobody uses; the version the file then has.
 pub(crate) fn down(path: &Path) -> Result<MigrationReport, OpenError> {
     examine(path, true)?;
-    let mut conn = open::writer(&Home::File(path.to_owned()))?;
+    let mut conn = open::writer(&Home::file(path))?;
     let failed = |error| open::explain(path, "going back to the former schema", error);
     let from = version(&conn, path)?;
     let Some((_, sql)) = BACK.iter().find(|(version, _)| *version == from) else {

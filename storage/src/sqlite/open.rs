@@ -129,7 +129,7 @@ pub(super) fn onlooker(path: &Path) -> Result<Connection, OpenError> {
     begins_as_a_database(&mut File::open(path).map_err(unreadable)?, path)?;
     let has_log = std::fs::metadata(log_path(path)).is_ok_and(|log| log.len() > 0);
     if has_log || is_in_use(path) {
-        return reader(&Home::File(path.to_owned())).map_err(failed);
+        return reader(&Home::file(path)).map_err(failed);
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut uri = String::from("file:");
@@ -258,7 +258,7 @@ mod tests {
         let path = folder.path().join("service.db");
         touch(&path).unwrap();
         assert!(!is_in_use(&path));
-        let conn = connect(&Home::File(path.clone()), BUSY_TIMEOUT).unwrap();
+        let conn = connect(&Home::file(path.clone()), BUSY_TIMEOUT).unwrap();
         conn.execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)").unwrap();
         assert!(is_in_use(&path));
         drop(conn);
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn a_file_from_a_stranger_gets_no_code_run() {
         let folder = tempfile::TempDir::new().unwrap();
-        let home = Home::File(folder.path().join("service.db"));
+        let home = Home::file(folder.path().join("service.db"));
         touch(home.path()).unwrap();
         for conn in [connect(&home, BUSY_TIMEOUT).unwrap(), reader(&home).unwrap()] {
             let trusted: i64 = conn.query_row("PRAGMA trusted_schema", [], |row| row.get(0)).unwrap();

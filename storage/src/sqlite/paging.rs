@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn pages_are_read_from_a_covering_index_without_sorting() {
         let folder = tempfile::TempDir::new().unwrap();
-        let home = Home::File(folder.path().join("service.db"));
+        let home = Home::file(folder.path().join("service.db"));
         migrate(home.path(), false).unwrap();
         let conn = open::connect(&home, std::time::Duration::from_secs(1)).unwrap();
         let mut any = Filter::of(1);

@@ -145,6 +145,7 @@ impl<'a> Reading<'a> {
         let body = row.get_ref(8)?.as_blob().map_err(|_| damaged())?;
         // One record that cannot be read must not take the others of its list with it.
         let Ok((mut span, layout)) = encode::decode(columns()?, body) else {
+            self.conn.damage.note(id);
             tracing::error!(
                 row = id,
                 "a record is damaged and shown without what cannot be read; `weir db check` names all of them"
@@ -155,6 +156,7 @@ impl<'a> Reading<'a> {
         if self.texts {
             match texts::fill(self.conn, id, layout, &mut span, &mut |bytes| self.charge(bytes)) {
                 Err(Stop::Refused(ReadError::Damaged { row })) => {
+                    self.conn.damage.note(row);
                     tracing::error!(
                         row,
                         "texts of a record are damaged and left out; `weir db check` names all of them"

@@ -1,6 +1,7 @@
 //! A few read-only connections, opened when first needed. A read waits for a free one and then runs at most
 //! [`READ_LIMIT`]: an endless query would keep the log from being emptied.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -16,12 +17,33 @@ const READERS_MAX: usize = 8;
 /// Longest a read runs, and longest it waits for a connection.
 const READ_LIMIT: Duration = Duration::from_secs(2);
 
+/// Damaged rows that are remembered at most.
+const DAMAGED_MAX: usize = 1_000;
+
+/// The damaged rows that reads have met since the start.
+#[derive(Default)]
+pub(crate) struct Damage(Mutex<BTreeSet<i64>>);
+
+impl Damage {
+    pub(super) fn note(&self, row: i64) {
+        let mut rows = self.0.lock();
+        if rows.len() < DAMAGED_MAX {
+            rows.insert(row);
+        }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
 pub(crate) struct Readers {
     home: Home,
     /// Nothing is left behind, also where nobody writes: each read opens the file anew.
     looks_on: bool,
     /// Called often while something is read.
     pub(super) pause: fn(),
+    pub(crate) damage: Damage,
     connections: Mutex<Connections>,
     freed: Condvar,
 }
@@ -47,7 +69,8 @@ impl From<rusqlite::Error> for Stop {
 
 impl Readers {
     pub(crate) fn new(home: Home, pause: fn()) -> Self {
-        Self { home, looks_on: false, pause, connections: Mutex::new(Connections::default()), freed: Condvar::new() }
+        let (damage, connections) = (Damage::default(), Mutex::new(Connections::default()));
+        Self { home, looks_on: false, pause, damage, connections, freed: Condvar::new() }
     }
 
     /// For a file that others write, or nobody.
@@ -97,6 +120,9 @@ impl Readers {
                 Ok(value)
             }
             Err(Stop::Refused(error)) => {
+                if let ReadError::Damaged { row } = error {
+                    self.damage.note(row);
+                }
                 place.keep = Some(conn);
                 Err(error)
             }
@@ -174,7 +200,7 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("service.db");
         super::super::migrate(&path, false).unwrap();
-        let readers = Readers::new(Home::File(path), || {});
+        let readers = Readers::new(Home::file(path), || {});
         with_busy(&readers, READERS_MAX, &|| assert_eq!(readers.probe(), Ok(())));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use rusqlite::Connection;
 
 use super::chain::Auditor;
-use super::readers::{Readers, Stop};
+use super::readers::{Damage, Readers, Stop};
 use crate::error::ReadError;
 use crate::observer::StoreObserver;
 
@@ -27,7 +27,7 @@ impl Reads<'_> {
         let started = Instant::now();
         let result = self.readers.with(|conn| {
             let transaction = conn.unchecked_transaction()?;
-            question(&Snapshot { conn: &transaction, pause: self.readers.pause })
+            question(&Snapshot { conn: &transaction, pause: self.readers.pause, damage: &self.readers.damage })
         });
         self.observer.read(operation, started.elapsed(), result.is_ok());
         result
@@ -38,6 +38,8 @@ impl Reads<'_> {
 pub(super) struct Snapshot<'a> {
     conn: &'a Connection,
     pause: fn(),
+    /// Where rows are noted that cannot be read.
+    pub(super) damage: &'a Damage,
 }
 
 impl Snapshot<'_> {

@@ -30,7 +30,7 @@ use crate::record::SpanRecord;
 
 /// Shorter runs of pieces stay in their span: naming them would take about as much.
 const LEAF_BYTES_MIN: usize = 1024;
-/// What was said in a conversation is shared from here on: what is not comes again with each of its turns.
+/// Messages of a conversation are shared from this size on: otherwise they are stored again with every turn.
 const MESSAGES_BYTES_MIN: usize = 256;
 /// Still shorter ones of a conversation are shared when they come again, stretches of its frame at once.
 const SHORT_BYTES_MIN: usize = 128;

@@ -198,7 +198,7 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("service.db");
         migrate(&path, false).unwrap();
-        let conn = open::connect(&Home::File(path), std::time::Duration::from_secs(1)).unwrap();
+        let conn = open::connect(&Home::file(path), std::time::Duration::from_secs(1)).unwrap();
         conn.execute_batch(
             "INSERT INTO sessions (tenant, name) VALUES (1, 's'); INSERT INTO names (id, text) VALUES (9, 'a');
              INSERT INTO finding_types VALUES (0, 'jailbreak');",

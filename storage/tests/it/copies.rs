@@ -166,4 +166,6 @@ fn a_record_whose_bytes_are_damaged_is_named_and_takes_no_other_with_it() {
     let damaged: Vec<bool> = listed.data.iter().map(|span| span.tags.contains_key("record_damaged")).collect();
     assert_eq!((listed.total, damaged), (3, vec![false, false, true]));
     assert_eq!(listed.data[2].start_time.micros(), 0, "its columns are whole");
+    store.list_spans(span(0).tenant_id, &SpanFilter::default(), page).unwrap();
+    assert_eq!(store.damaged_records(), 1, "one record, however often it is read");
 }

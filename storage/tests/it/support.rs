@@ -47,6 +47,8 @@ pub(crate) fn options(backend: Backend) -> StoreOptions {
 
 pub(crate) fn watched(backend: Backend, observer: Arc<Watch>) -> StoreOptions {
     StoreOptions {
+        // The stricter of the two: kills and faults then meet the layer that empties pages, too.
+        erase: weir_storage::Erase::Pages,
         backend,
         on_writer_start: || {},
         pause: || {},

@@ -233,7 +233,7 @@ fn what_cannot_be_fetched_says_why() {
     let (code, _, said) = hub.models(USED, &["fetch", "owner/other"]);
     assert!(code == 1 && said.contains("the hub has no config.json of `owner/other`"), "{said}");
     let (code, _, said) = hub.models(USED, &["fetch", "../x"]);
-    assert!(code == 2 && said.contains("is no id of a model"), "{said}");
+    assert!(code == 2 && said.contains("is not the id of a model"), "{said}");
     let never = "ml_enabled: false, ml_model: owner/orders";
     let before = hub.upstream.requests().len();
     let config = hub.settings(never).replace(&format!("'{}'", hub.upstream.url()), "null");

@@ -254,7 +254,7 @@ impl Draft {
         self.add(Step::Words { filter, from, to })
     }
 
-    /// What a match can begin with from a step on; nothing where that is much, or may be anything.
+    /// The bytes a match can begin with from a step on; empty where there are too many of them, or no limit.
     fn firsts_of(&self, place: Place) -> Vec<Vec<u8>> {
         let may = FIRSTS_STEPS_MAX.min(ALL_FIRSTS_STEPS_MAX.saturating_sub(self.looked.get()));
         let mut firsts = Firsts { all: BTreeSet::new(), steps: may };

@@ -1,4 +1,4 @@
-//! The channels of `alerts`: whether each receiver can be reached. Nobody is told anything; that is what `weir alerts test` does.
+//! The channels of `alerts`: whether each receiver can be reached. No message is sent; `weir alerts test` does that.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::outbound::Client;
 
 const TOPIC: &str = "alerts";
 
-/// A line for each channel; none where nobody is to be told.
+/// A line for each channel; none where alerts are off.
 pub(super) fn channels(settings: &Settings) -> Vec<Diagnosis> {
     if !settings.alerts.enabled {
         return Vec::new();

@@ -51,7 +51,7 @@ pub(super) fn choice(settings: &Settings) -> Vec<Diagnosis> {
     found
 }
 
-/// Whether every call fits a route. A pattern of models fits none that names no model, whatever stands in it.
+/// Whether a route takes every call. One with a pattern of models does not: a call may name no model.
 fn takes_all(route: &RouteRule) -> bool {
     route.model.is_none() && route.path.as_ref().is_none_or(Pattern::fits_every_path)
 }

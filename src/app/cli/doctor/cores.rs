@@ -1,4 +1,4 @@
-//! Where threads and memory of the gateway come to lie: cores, isolated ones, NUMA nodes, huge pages, rings.
+//! Placement of the gateway's threads and memory: cores, isolated ones, NUMA nodes, huge pages, rings.
 //!
 //! One pinned thread per core carries traffic; the store, the analysis and the API run on threads that the scheduler places among the same
 //! cores. What the kernel says is read as text, so that each judgement is a function of it.

@@ -1,4 +1,4 @@
-//! What is said of one thing that was looked at.
+//! One line of `weir doctor`: topic, verdict and text.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ impl Diagnosis {
         Self { level: Level::Fail, topic, text: text.into() }
     }
 
-    /// Whether it decides the exit code.
+    /// Whether it makes the exit code 1.
     pub(in crate::app::cli) fn is_failure(&self) -> bool {
         self.level == Level::Fail
     }

@@ -87,7 +87,7 @@ fn fusion_model(settings: &Settings) -> Option<Diagnosis> {
 fn models(settings: &Settings) -> Vec<Diagnosis> {
     let one = |(name, found): AtHand| match found {
         Ok(folder) => Diagnosis::ok("models", format!("{name}: {folder}: is there")),
-        Err(why) => Diagnosis::warn("models", format!("{name}: {why}; until then texts are looked at without it")),
+        Err(why) => Diagnosis::warn("models", format!("{name}: {why}; until then texts are inspected without it")),
     };
     match models::at_hand(settings) {
         Ok(found) => found.into_iter().map(one).collect(),
@@ -152,7 +152,7 @@ fn database(settings: &Settings) -> Diagnosis {
     let mut start = Vec::new();
     let opened = OpenOptions::new().read(true).write(true).open(path);
     match opened.and_then(|file| file.take(SQLITE_MAGIC.len() as u64).read_to_end(&mut start)) {
-        Err(error) => fail(format!("cannot be opened for writing: {error}; mend its rights")),
+        Err(error) => fail(format!("cannot be opened for writing: {error}; correct its permissions")),
         Ok(0) => Diagnosis::ok("database", format!("{}: empty, will be filled by the first start", path.display())),
         Ok(_) if start == SQLITE_MAGIC => match Store::examine(path, settings.storage.auto_migrate) {
             Ok(0) => Diagnosis::ok("database", format!("{}: can be written", path.display())),
@@ -287,7 +287,7 @@ fn folder_of(path: &Path) -> PathBuf {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
 }
 
-/// Makes a file in `folder` and removes it: rights, read-only mounts and full disks show only so.
+/// Makes a file in `folder` and removes it: the only way to find missing rights, read-only mounts and full disks.
 fn takes_files(folder: &Path) -> io::Result<()> {
     let probe = folder.join(format!(".weir-doctor-{}", uuid::Uuid::new_v4().simple()));
     let made = File::options().write(true).create_new(true).open(&probe).and_then(|mut file| {

@@ -16,9 +16,9 @@ use crate::rt;
 const MEMLOCK_FREE_SINCE: (u32, u32) = (5, 12);
 /// What the rings of a few cores take where they are charged to locked memory.
 const MEMLOCK_LEAST_BYTES: u64 = 8 << 20;
-/// No build of Weir is older: 2026-01-01.
+/// 2026-01-01: a clock before this is wrong, since no build of Weir is older.
 const EPOCH_LEAST: Duration = Duration::from_secs(1_767_225_600);
-/// A database written later than now by more than this tells of a clock that went back.
+/// A last write that lies further in the future than this means that the clock went back.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
 
 /// Everything about the machine; without settings only what does not depend on them.
@@ -89,7 +89,7 @@ fn limit(limits: &str, name: &str) -> Option<u64> {
     limit_at(limits, name, 0)
 }
 
-/// The hard one.
+/// The hard value of the same line.
 fn hard_limit(limits: &str, name: &str) -> Option<u64> {
     limit_at(limits, name, 1)
 }

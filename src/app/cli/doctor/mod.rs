@@ -67,12 +67,12 @@ fn examine(loaded: &Loaded, tell: &mut impl FnMut(Diagnosis)) {
     alerts::channels(settings).into_iter().for_each(tell);
 }
 
-/// Authentication settings that nobody can have meant; `weir check` looks at them, too.
+/// Authentication settings that contradict each other; `weir check` looks at them, too.
 pub(super) fn identity(loaded: &Loaded) -> Vec<Diagnosis> {
     loaded.alarms.iter().map(|alarm| Diagnosis::fail("identity", alarm.clone())).collect()
 }
 
-/// Addresses that a start would not get now; for `weir check`, which is asked beside a running gateway, too.
+/// Addresses in use; `weir check` shows them, too, and is often run beside a gateway that uses them.
 pub(super) fn taken_addresses(loaded: &Loaded) -> Vec<Diagnosis> {
     network::taken(&loaded.settings)
 }

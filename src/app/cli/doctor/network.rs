@@ -51,8 +51,7 @@ pub(super) fn listeners(settings: &Settings) -> Vec<Diagnosis> {
     all_listeners(settings).map(one).collect()
 }
 
-/// What a start beside whatever runs now would not get; the file may be the one that runs, so that an address in use is none of its
-/// faults.
+/// Addresses that are in use now. Only a warning: the gateway that uses them may be the one whose settings are checked.
 pub(super) fn taken(settings: &Settings) -> Vec<Diagnosis> {
     let one = |Listener { topic, setting, addr }| {
         let error = TcpListener::bind(addr).err()?;
@@ -60,17 +59,15 @@ pub(super) fn taken(settings: &Settings) -> Vec<Diagnosis> {
             return Some(no_listener(topic, setting, addr, &error));
         }
         let by = match is_weir(settings.listen_addr) {
-            true => {
-                "a running weir, which a reload leaves it to; a start beside that one takes it with `--take-over` only"
-            }
-            false => "another process, which answers no `/health` of Weir's: a start fails until that has ended",
+            true => "a running Weir; a second one gets it only with `--take-over`",
+            false => "another process that is not Weir; a start fails until that process has ended",
         };
         Some(Diagnosis::warn(topic, format!("{setting} {addr} is held by {by}")))
     };
     all_listeners(settings).filter_map(one).collect()
 }
 
-/// Nobody holds the address, and it cannot be had.
+/// The address is free and cannot be bound: which right or interface is missing.
 fn no_listener(topic: &'static str, setting: &str, addr: SocketAddr, error: &io::Error) -> Diagnosis {
     let advice = match error.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -133,8 +130,8 @@ pub(super) fn exposure(settings: &Settings) -> Diagnosis {
     }
 }
 
-/// What `block_ip` does to those who come through something in front; `None` where no rule says it. Nothing here tells a load
-/// balancer from a client, so that whoever asks is always told.
+/// What `block_ip` does behind a load balancer: it would block the balancer. Weir cannot tell one from a client, so the line comes
+/// whenever a rule says `block_ip`.
 pub(super) fn blocking(settings: &Settings) -> Option<Diagnosis> {
     let router = &settings.action_router;
     router.may(RouterAction::BlockIp).then(|| {
@@ -188,11 +185,11 @@ pub(super) fn upstreams(settings: &Settings) -> Vec<Diagnosis> {
 
 /// An upstream, as far as reaching it is concerned.
 struct Destination<'a> {
-    /// What it is called beside others.
+    /// Its name among the upstreams.
     name: Option<&'a str>,
     /// The setting that says where it is.
     named_by: &'a str,
-    /// The setting that says whom it is vouched for by.
+    /// The setting that names the authorities of its certificate.
     authority_by: &'a str,
     endpoint: &'a Upstream,
     egress: &'a Egress,
@@ -200,7 +197,7 @@ struct Destination<'a> {
     limit: Duration,
 }
 
-/// What is found out about one upstream, and which one that is.
+/// Collects the findings about one upstream, each with its name.
 fn reach(destination: &Destination<'_>) -> Vec<Diagnosis> {
     let mut found = try_to_reach(destination);
     if let Some(name) = destination.name {
@@ -233,7 +230,7 @@ fn try_to_reach(destination: &Destination<'_>) -> Vec<Diagnosis> {
         Ok(stream) => stream,
         Err(error) => {
             let text = format!(
-                "{target} ({named_by}) cannot be connected to: {error}; is the provider up, does a firewall forbid it?"
+                "{target} ({named_by}) cannot be reached: {error}; check that the provider is up and that no firewall is in the way"
             );
             found.push(Diagnosis::fail("upstream tcp", text));
             return found;

@@ -84,7 +84,7 @@ impl Report {
             let Tally { spans, compared, changed, .. } = tally;
             self.say(&format!("{spans} spans, {compared} compared, {changed} would change"));
         }
-        // A closed pipe is nobody's loss.
+        // A closed pipe is no error: the reader has seen enough.
         drop(self.out.flush());
     }
 

@@ -149,7 +149,7 @@ impl Report {
 
     /// Shows what has been said; before anything is written to standard error.
     pub(super) fn flush(&mut self) {
-        // A closed pipe is nobody's loss.
+        // A closed pipe is no error: the reader has seen enough.
         drop(self.out.flush());
     }
 

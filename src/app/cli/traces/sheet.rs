@@ -75,7 +75,7 @@ impl Sheet {
         }
         if let Err(error) = write(&mut self.out) {
             self.closed = true;
-            // A closed pipe is nobody's loss.
+            // A closed pipe is no error: the reader has seen enough.
             self.failed = Some(error).filter(|_| self.file.is_some());
         }
     }

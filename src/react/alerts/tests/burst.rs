@@ -94,6 +94,7 @@ fn ten_thousand_findings_are_one_message_and_one_summary_per_tenant_type_and_cha
     let channels = super::super::add(&mut feed, &settings, &ActionRouter::default(), &registry);
     let inlet = feed.inlet();
     let store = Store::open(StoreOptions {
+        erase: weir_storage::Erase::Rows,
         backend: Backend::Memory { max_bytes: 1 << 28 },
         batch_timeout: Duration::from_secs(10),
         queue_items: 65_536,

@@ -15,7 +15,7 @@ const FIELDS = [
 const COLUMNS = [
   { name: "Last call", cell: (session) => time(session.last_call_at), title: (session) => session.last_call_at },
   { name: "Session", cell: (session) => visible(session.session_id), className: "wide" },
-  { name: "Agent", cell: (session) => visible(session.agent_id || session.client || NONE), className: "wide" },
+  { name: "Agent or client", cell: (session) => visible(session.agent_id || session.client || NONE), className: "wide" },
   { name: "Model", cell: (session) => visible(session.model || NONE), className: "wide" },
   { name: "Calls", cell: (session) => count(session.calls), className: "number" },
   { name: "From cache", cell: ({ prompt_cache: sums }) => percent(sums.cached_tokens, sums.prompt_tokens), className: "number", title: ({ prompt_cache: sums }) => `${count(sums.cached_tokens)} of ${count(sums.prompt_tokens)} prompt tokens` },

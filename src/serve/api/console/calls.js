@@ -45,7 +45,7 @@ export const COLUMNS = [
   { name: "Cost", cell: (span) => dollars(span.estimated_cost_usd), className: "number" },
   { name: "Time taken", cell: (span) => duration(span.duration_ms), className: "number" },
   { name: "Added", cell: (span) => micros(span.overhead_us), className: "number", title: () => "What the gateway added to the call" },
-  { name: "Agent", cell: (span) => visible(span.agent_id || span.client || NONE), className: "wide" },
+  { name: "Agent or client", cell: (span) => visible(span.agent_id || span.client || NONE), className: "wide" },
 ];
 
 /** Calls as they end. The newest fifty are asked for each second and a half while the page is looked at. */

@@ -101,7 +101,7 @@ const COLUMNS = [
   { name: "Type", cell: ({ finding }) => finding.finding_type },
   { name: "Rule", cell: ({ finding }) => (finding.metadata && finding.metadata.rule) || finding.detector },
   { name: "Words", cell: ({ finding }) => html`<span class="text mono evidence" dir="auto">${visible(finding.evidence || NONE)}</span>`, className: "wide" },
-  { name: "Agent", cell: ({ span }) => visible(span.agent_id || span.client || NONE), className: "wide" },
+  { name: "Agent or client", cell: ({ span }) => visible(span.agent_id || span.client || NONE), className: "wide" },
   { name: "Score", cell: ({ span }) => html`<${Score} value=${span.security_score} />` },
   { name: "Allow", cell: (one) => one.finding.evidence && html`<${Copy} label="Copy allow rule" text=${allowRule(one)} />` },
 ];

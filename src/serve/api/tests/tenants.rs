@@ -26,6 +26,7 @@ fn two_tenants() -> (World, Own, Own) {
     let breakers = Breakers::new(weir_config::Settings::default().circuit_breaker, &Clock::monotonic());
     let observer = StoreHealth { shared: Registry::new().shared().clone(), breakers: Arc::new(breakers) };
     let store = Store::open(StoreOptions {
+        erase: weir_storage::Erase::Rows,
         backend: Backend::Memory { max_bytes: 1 << 20 },
         on_writer_start: || {},
         pause: || {},

@@ -100,6 +100,7 @@ impl Side {
         let breakers = Breakers::new(weir_config::Settings::default().circuit_breaker, &Clock::monotonic());
         let observer = StoreHealth { shared: Registry::new().shared().clone(), breakers: Arc::new(breakers) };
         let store = Store::open(StoreOptions {
+            erase: weir_storage::Erase::Rows,
             backend: Backend::Memory { max_bytes: 1 << 30 },
             on_writer_start: || {},
             pause: || {},
