@@ -58,7 +58,7 @@ fn what_is_sent_is_what_a_scraper_sees() {
     let gateway = setup(&provider.url(), &one).start();
     let mut client = Client::connect(gateway.addr);
     for _ in 0..20 {
-        client.say(&chat_call("What is the capital of France?").bytes());
+        client.say(chat_call("What is the capital of France?").bytes());
         assert_eq!(client.answer().status, 200);
     }
     eventually("all are stored", || {
