@@ -429,12 +429,6 @@ pub(super) fn open_store(
         pause: rt::yielding::pause,
         observer,
     })?;
-    if settings.storage.profile == StorageProfile::Production && settings.rate_limiting.enabled {
-        tracing::warn!(
-            "rate limits are not shared between the gateways of the profile `production` yet: each grants all of them \
-             (`rate_limiting`, those of tenants and keys); set them to what one gateway may grant"
-        );
-    }
     store.set_retention(store::retention(&settings.storage));
     registry.watch_queue(store::queue(store.clone(), STORAGE_QUEUE_ITEMS as u64));
     registry.add_source(Box::new(PoisonedSpans(store.clone())));
