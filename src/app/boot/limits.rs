@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_storage::Store;
+use weir_storage::{Store, StoreState};
 
 use super::StartError;
 use crate::admit::shared::{ROUND, SharedFigures, SharedRates};
@@ -15,8 +15,8 @@ const CUT_OFF: Duration = Duration::from_secs(1);
 /// By how much rounds vary, nanoseconds.
 const VARIES_NS: u64 = ROUND.as_nanos() as u64 / 2;
 
-/// What metrics say of them.
-struct SharedLimits(Arc<SharedRates>);
+/// What metrics say of them, and of the stores.
+struct SharedLimits(Arc<SharedRates>, Store);
 
 impl Source for SharedLimits {
     fn collect(&self, out: &mut Exposition) {
@@ -24,6 +24,9 @@ impl Source for SharedLimits {
         out.gauge(names::GATEWAYS, &[], f64::from(gateways));
         out.gauge(names::LIMITS_APART, &[], f64::from(u8::from(is_away)));
         out.counter(names::LIMITED_APART, &[], by_own_part);
+        for StoreState { name, problem } in self.1.store_states() {
+            out.gauge(names::STORE_AWAY, &[("store", name)], f64::from(u8::from(problem.is_some())));
+        }
     }
 }
 
@@ -37,7 +40,7 @@ pub(super) fn share(process: &Arc<Process>, store: &Store) -> Result<(), StartEr
     round(&shared, store);
     process.parts.spend.divide(store.gateways().unwrap_or(1), true);
     process.share_rates(&shared);
-    process.parts.registry.add_source(Box::new(SharedLimits(Arc::clone(&shared))));
+    process.parts.registry.add_source(Box::new(SharedLimits(Arc::clone(&shared), store.clone())));
     let (process, store) = (Arc::downgrade(process), store.clone());
     let run = move || {
         let mut last = Instant::now();

@@ -179,7 +179,7 @@ fn masker() -> otel::Masker {
 }
 
 /// What channels of alerts hear of the gateway itself.
-pub(super) fn conditions(health: &Arc<Health>, exports: Exports) -> Conditions {
+pub(super) fn conditions(health: &Arc<Health>, exports: Exports, stores: Store) -> Conditions {
     let health = Arc::clone(health);
     Arc::new(move || {
         let (is_ready, report) = health.report();
@@ -198,15 +198,21 @@ pub(super) fn conditions(health: &Arc<Health>, exports: Exports) -> Conditions {
             description: format!("The circuit breaker of {name} is open."),
             holds: subsystem.circuit_breaker != "closed",
         };
-        let complaints = exports.complaints();
+        let failing = exports.complaints();
         let away = (exports.spans.is_some() || exports.events.is_some()).then(|| Condition {
             finding_type: "export_failing".to_owned(),
             severity: Severity::Medium,
-            holds: !complaints.is_empty(),
-            description: complaints.join("; "),
+            holds: !failing.is_empty(),
+            description: failing.join("; "),
+        });
+        let apart = stores.gateways().map(|_| complaints(&stores)).map(|away| Condition {
+            finding_type: "shared_store_away".to_owned(),
+            severity: Severity::High,
+            holds: !away.is_empty(),
+            description: away.join("; "),
         });
         let breakers = report.subsystems.into_iter().map(breaker);
-        std::iter::once(store).chain(breakers).chain(away).collect()
+        std::iter::once(store).chain(breakers).chain(away).chain(apart).collect()
     })
 }
 

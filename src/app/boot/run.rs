@@ -315,7 +315,7 @@ pub fn start_with(
             events.start(consumers.runtime(), &audit, &cursors);
         }
         if let Some(channels) = channels {
-            channels.start(consumers.runtime(), &conditions(&health, exports.clone()));
+            channels.start(consumers.runtime(), &conditions(&health, exports.clone(), store.clone()));
         }
     }
     let given =

@@ -213,6 +213,9 @@ pub const REMOVED_FOR_ROOM: Family = family(
 /// Gauge, ours.
 pub const GATEWAYS: Family =
     family("service_gateways", "Gateways that share rate limits and budgets with this one, itself included.");
+/// Gauge, ours; `store`.
+pub const STORE_AWAY: Family =
+    family("service_store_away", "1 while a store that gateways share does not answer this one, else 0.");
 /// Gauge, ours.
 pub const LIMITS_APART: Family = family(
     "service_rate_limits_apart",
