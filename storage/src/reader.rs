@@ -1,4 +1,5 @@
-//! The records of a database file, read beside whoever writes it, or where nobody does.
+//! The records of a database file, read beside whoever writes it, or where nobody does; and those of the stores that several gateways
+//! share.
 //!
 //! Nothing is written: no migration, no log, no lock that keeps anybody from anything for longer than a page is read.
 
@@ -11,6 +12,7 @@ use crate::audit::AuditCheck;
 use crate::cursor::{Cursor, SpanBatch};
 use crate::error::{OpenError, ReadError};
 use crate::observer::{BatchOutcome, StoreObserver};
+use crate::production::{Onlooker, Stores};
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::record::{SpanRecord, TraceRecord};
 use crate::sqlite::{self, Auditor, Home, Readers, Reads};
@@ -18,10 +20,12 @@ use crate::sqlite::{self, Auditor, Home, Readers, Reads};
 /// Tenants that are read at a time.
 const TENANTS_PIECE: u32 = 1_000;
 
-/// Reads one database file.
-pub struct RecordReader {
-    readers: Readers,
-    auditor: Auditor,
+/// Reads one database file, or the stores that several gateways share.
+pub struct RecordReader(Place);
+
+enum Place {
+    File { readers: Readers, auditor: Auditor },
+    Stores(Box<Onlooker>),
 }
 
 /// Nobody is told of reads.
@@ -40,11 +44,35 @@ impl RecordReader {
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         sqlite::examine(path, false)?;
         let readers = Readers::looking_on(Home::file(path));
-        Ok(Self { readers, auditor: Auditor::default() })
+        Ok(Self(Place::File { readers, auditor: Auditor::default() }))
     }
 
-    fn reads(&self) -> Reads<'_> {
-        Reads { readers: &self.readers, observer: &Unobserved, auditor: &self.auditor }
+    /// Looks at the stores of the `production` profile. What gateways have not shipped yet is not seen, nor what is older than
+    /// `max_age_us`.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; pending migrations are one.
+    pub fn of_stores(stores: &Stores, max_age_us: Option<i64>) -> Result<Self, OpenError> {
+        Ok(Self(Place::Stores(Box::new(Onlooker::open(stores, max_age_us)?))))
+    }
+
+    /// The stores, or else the file.
+    fn either(&self) -> Result<&Onlooker, Reads<'_>> {
+        match &self.0 {
+            Place::Stores(stores) => Ok(stores),
+            Place::File { readers, auditor } => Err(Reads { readers, observer: &Unobserved, auditor }),
+        }
+    }
+
+    /// Whether spans can be followed in the order of their commits.
+    pub fn has_order(&self) -> bool {
+        self.either().is_err()
+    }
+
+    /// The file's own order, which the stores do not have.
+    fn file(&self) -> Result<Reads<'_>, ReadError> {
+        let reason = "the stores of several gateways have no one order of arrival to follow";
+        self.either().err().ok_or_else(|| ReadError::Unavailable { reason: reason.to_owned() })
     }
 
     /// Traces, newest first, each with its spans.
@@ -57,7 +85,10 @@ impl RecordReader {
         filter: &TraceFilter,
         page: Page,
     ) -> Result<Paged<TraceRecord>, ReadError> {
-        self.reads().list_traces(tenant, filter, page.within_bounds())
+        match self.either() {
+            Ok(stores) => stores.list_traces(tenant, filter, page.within_bounds()),
+            Err(file) => file.list_traces(tenant, filter, page.within_bounds()),
+        }
     }
 
     /// All tenants with their names, newest first.
@@ -68,7 +99,10 @@ impl RecordReader {
         let mut found = Vec::new();
         let mut page = Page { limit: TENANTS_PIECE, ..Page::default() };
         loop {
-            let tenants = self.reads().list_tenants(page.within_bounds())?;
+            let tenants = match self.either() {
+                Ok(stores) => stores.list_tenants(page.within_bounds())?,
+                Err(file) => file.list_tenants(page.within_bounds())?,
+            };
             page.offset += tenants.data.len() as u64;
             let is_all = tenants.data.is_empty() || page.offset >= tenants.total;
             found.extend(tenants.data.into_iter().map(|tenant| (tenant.id, tenant.name)));
@@ -88,7 +122,10 @@ impl RecordReader {
         filter: &SpanFilter,
         page: Page,
     ) -> Result<Paged<SpanRecord>, ReadError> {
-        self.reads().list_spans(tenant, filter, page.within_bounds())
+        match self.either() {
+            Ok(stores) => stores.list_spans(tenant, filter, page.within_bounds()),
+            Err(file) => file.list_spans(tenant, filter, page.within_bounds()),
+        }
     }
 
     /// One trace with all its spans; `None` when the tenant has none of that id.
@@ -96,7 +133,10 @@ impl RecordReader {
     /// # Errors
     /// See [`ReadError`].
     pub fn trace(&self, tenant: TenantId, id: TraceId) -> Result<Option<TraceRecord>, ReadError> {
-        self.reads().trace(tenant, id)
+        match self.either() {
+            Ok(stores) => stores.trace(tenant, id),
+            Err(file) => file.trace(tenant, id),
+        }
     }
 
     /// Spans of all tenants in the order of their commits, from behind `after` on: at most `limit`, and no more once they take
@@ -105,7 +145,7 @@ impl RecordReader {
     /// # Errors
     /// See [`ReadError`].
     pub fn read_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
-        self.reads().read_after(after, limit, bytes_max)
+        self.file()?.read_after(after, limit, bytes_max)
     }
 
     /// Goes through the whole audit log and says whether a line was altered, removed or put in.
@@ -113,7 +153,10 @@ impl RecordReader {
     /// # Errors
     /// See [`ReadError`].
     pub fn check_audit(&self) -> Result<AuditCheck, ReadError> {
-        self.reads().check_audit()
+        match self.either() {
+            Ok(stores) => stores.check_audit(),
+            Err(file) => file.check_audit(),
+        }
     }
 
     /// Behind everything that is committed now.
@@ -121,6 +164,6 @@ impl RecordReader {
     /// # Errors
     /// See [`ReadError`].
     pub fn end(&self) -> Result<Cursor, ReadError> {
-        self.reads().end()
+        self.file()?.end()
     }
 }

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::error::{OpenError, ReadError};
+use crate::leases::{Leased, Wish};
 use crate::observer::StoreObserver;
-use crate::production::{self, Migrated, Production, StoreReports, StoreState, Stores};
+use crate::production::{self, Imported, Migrated, Production, StoreReports, StoreState, Stores};
 use crate::queue::{Queue, SpanSink};
 use crate::retention::{Erase, Policy, Retention, Space};
 use crate::sqlite::{self, Auditor, CopyFirst, Home, MigrationReport, Pending, Readers, SqliteEngine};
@@ -220,6 +221,15 @@ impl Store {
         production::migrate_stores(stores)
     }
 
+    /// Copies the record of a database file, which nobody may use meanwhile, into the stores of the `production` profile; called again, it
+    /// goes on where it stopped. `tell` is told how many of how many rows of spans are passed.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn import(stores: &Stores, path: &Path, mut tell: impl FnMut(u64, u64)) -> Result<Imported, OpenError> {
+        production::import(stores, path, &mut tell)
+    }
+
     /// What each of these stores says of itself: its name, and how it is or what is wrong.
     ///
     /// # Errors
@@ -246,6 +256,23 @@ impl Store {
     /// See [`ReadError`].
     pub fn spent_elsewhere(&self, now_s: i64) -> Result<Vec<crate::SpendRow>, ReadError> {
         self.production().map_or(Ok(Vec::new()), |production| production.spent_elsewhere(now_s))
+    }
+
+    /// Takes slices of shared rate limits, or gives them back: once for each `number`, however often it is called with it and the same
+    /// wishes. Blocks.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; whether it was done is not known, and the same `number` finds out.
+    pub fn lease(&self, number: u64, wishes: &[Wish]) -> Result<Leased, ReadError> {
+        match self.production() {
+            Some(production) => production.lease(number, wishes),
+            None => Ok(Leased { gateways: 1, granted: wishes.iter().map(|wish| wish.tokens).collect() }),
+        }
+    }
+
+    /// How many gateways share limits, as far as is known; `None` where nothing is shared.
+    pub fn gateways(&self) -> Option<u32> {
+        self.production().map(|production| production.gateways())
     }
 
     /// Applies pending migrations to a database file and closes it again; before that the file is copied, where that is asked for.

@@ -248,8 +248,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         "storage.cache_url",
         Kind::Text,
         Literal::Null,
-        "The cache of the production profile: a redis:// or rediss:// address. It has to answer at the start; nothing is kept in it yet, \
-         each gateway grants rate limits by itself.",
+        "The cache of the production profile, by which gateways share rate limits: a redis:// or rediss:// address. It has to answer at \
+         the start; while it is away each gateway grants its part of them.",
         set!(storage.cache_url, optional_secret),
     )
     .env("SERVICE_CACHE_URL")

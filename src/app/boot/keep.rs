@@ -37,12 +37,18 @@ pub(super) fn save(spend: &Spend, store: &dyn SpendBook) -> bool {
     })
 }
 
-/// Counts in what other gateways have spent since the last time, where several share what is spent.
-fn hear(spend: &Spend, store: &Store) {
+/// Counts in what other gateways have spent since the last time, where several share what is spent. False when that is not known.
+fn hear(spend: &Spend, store: &Store) -> bool {
     let now_s = Timestamp::now().micros() / MICROS_PER_SECOND;
     match store.spent_elsewhere(now_s) {
-        Ok(rows) => rows.into_iter().for_each(|row| spend.count_in(&kept(row), now_s)),
-        Err(error) => tracing::debug!(%error, "what other gateways have spent could not be read"),
+        Ok(rows) => {
+            rows.into_iter().for_each(|row| spend.count_in(&kept(row), now_s));
+            true
+        }
+        Err(error) => {
+            tracing::debug!(%error, "what other gateways have spent could not be read");
+            false
+        }
     }
 }
 
@@ -62,8 +68,8 @@ pub(super) async fn keep(spend: Arc<Spend>, store: Store) {
         tokio::time::sleep(KEEP_INTERVAL).await;
         let (spend, store) = (Arc::clone(&spend), store.clone());
         let saving = move || {
-            save(&spend, &store);
-            hear(&spend, &store);
+            let knows_others = save(&spend, &store) && hear(&spend, &store);
+            spend.divide(store.gateways().unwrap_or(1), knows_others);
         };
         if tokio::task::spawn_blocking(saving).await.is_err() {
             tracing::error!("saving spend panicked");

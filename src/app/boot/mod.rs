@@ -22,6 +22,7 @@
 //! | api              | core → control      | 256 calls a core        | 503; a tenant has half of it at most |
 //! | reported spans   | control, gRPC → intake | 64 batches of 100,000 spans; a tenant has its share | 503 with `Retry-After`, nothing taken |
 //! | urgent api calls | core → control      | 64 calls                | 503                                  |
+//! | limits in use    | core → their round  | 4,096 buckets           | one is granted nothing until the next round |
 //! | consumers        | core, writer → network runtime | 4,096 spans, 16 MiB each | lost for that consumer, counted |
 //! | judge            | network runtime → judge's worker | `judge.worker.channel_buffer` calls | dropped, counted |
 //! | questions asked  | core → network runtime | 4,096 notes          | the call may be judged once more     |
@@ -40,6 +41,7 @@ mod error;
 mod extensions;
 pub(crate) mod fusion;
 mod keep;
+mod limits;
 mod listeners;
 mod metrics;
 pub(crate) mod models;

@@ -197,7 +197,7 @@ fn masker() -> otel::Masker {
 }
 
 /// What channels of alerts hear of the gateway itself.
-pub(super) fn conditions(health: &Arc<Health>, exports: Exports) -> Conditions {
+pub(super) fn conditions(health: &Arc<Health>, exports: Exports, stores: Store) -> Conditions {
     let health = Arc::clone(health);
     Arc::new(move || {
         let (is_ready, report) = health.report();
@@ -216,15 +216,21 @@ pub(super) fn conditions(health: &Arc<Health>, exports: Exports) -> Conditions {
             description: format!("The circuit breaker of {name} is open."),
             holds: subsystem.circuit_breaker != "closed",
         };
-        let complaints = exports.complaints();
+        let failing = exports.complaints();
         let away = (exports.spans.is_some() || exports.events.is_some()).then(|| Condition {
             finding_type: "export_failing".to_owned(),
             severity: Severity::Medium,
-            holds: !complaints.is_empty(),
-            description: complaints.join("; "),
+            holds: !failing.is_empty(),
+            description: failing.join("; "),
+        });
+        let apart = stores.gateways().map(|_| complaints(&stores)).map(|away| Condition {
+            finding_type: "shared_store_away".to_owned(),
+            severity: Severity::High,
+            holds: !away.is_empty(),
+            description: away.join("; "),
         });
         let breakers = report.subsystems.into_iter().map(breaker);
-        std::iter::once(store).chain(breakers).chain(away).collect()
+        std::iter::once(store).chain(breakers).chain(away).chain(apart).collect()
     })
 }
 
@@ -455,12 +461,6 @@ pub(super) fn open_store(
         pause: rt::yielding::pause,
         observer,
     })?;
-    if settings.storage.profile == StorageProfile::Production && settings.rate_limiting.enabled {
-        tracing::warn!(
-            "rate limits are not shared between the gateways of the profile `production` yet: each grants all of them \
-             (`rate_limiting`, those of tenants and keys); set them to what one gateway may grant"
-        );
-    }
     store.set_retention(store::retention(&settings.storage));
     registry.watch_queue(store::queue(store.clone(), STORAGE_QUEUE_ITEMS as u64));
     registry.add_source(Box::new(PoisonedSpans(store.clone())));

@@ -19,6 +19,7 @@ use super::certificate::Certificate;
 use super::control::{Control, ControlThread, keep_resolved};
 use super::extensions::Extensions;
 use super::keep;
+use super::limits;
 use super::listeners::ListenSockets;
 use super::models;
 use super::network::Consumers;
@@ -233,6 +234,7 @@ pub fn start_with(
         cores,
         body_bytes: usize::try_from(memory::body_bytes(&settings, MemoryLimit::allowed())).unwrap_or(usize::MAX),
     });
+    limits::share(&process, &store)?;
     let intake = open_intake(&settings, &process, &store)?;
     let control = ControlThread::start(Control {
         store: store.clone(),

@@ -1,5 +1,6 @@
 //! `weir migrate` and `weir upgrade --check`: migrations of the database, forward and back.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -8,7 +9,7 @@ use weir_config::settings::StorageProfile;
 use weir_storage::{Migrated, Store, UseClaim};
 
 use super::common::{EXIT_USAGE, Options, complain, say, sources};
-use super::scan::plain;
+use super::scan::{Progress, plain};
 use crate::boot::StartError;
 
 #[derive(Debug, Clone, Default, Args)]
@@ -17,6 +18,14 @@ pub(super) struct MigrateOptions {
     /// lose records it is refused: then the copy that was made before the migration is the way back (`weir restore`).
     #[arg(long)]
     down: bool,
+    /// Copy the record of a database file into the stores of this profile, which the configuration names: spans, tenants, keys, tokens,
+    /// reports, verdicts, alerts, the audit log and what was spent. The file stays as it is, and no gateway may use it meanwhile. Called
+    /// again, it goes on where it stopped.
+    #[arg(long, value_name = "PROFILE", value_parser = ["production"], requires = "from", conflicts_with = "down")]
+    to: Option<String>,
+    /// The database file of the profile `lite` for --to.
+    #[arg(long, value_name = "FILE", requires = "to")]
+    from: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -29,6 +38,9 @@ pub(super) struct UpgradeOptions {
 /// Runs the pending migrations, or takes the last one back.
 pub(super) fn migrate(from: &Options, options: &MigrateOptions) -> Result<ExitCode, StartError> {
     let settings = weir_config::load(&sources(from))?.settings;
+    if let Some(file) = &options.from {
+        return copy_over(&settings, file);
+    }
     let path = &settings.storage.database_path;
     let shown = path.display();
     match settings.storage.profile {
@@ -66,6 +78,51 @@ pub(super) fn migrate(from: &Options, options: &MigrateOptions) -> Result<ExitCo
     if let Some(copy) = report.copy {
         say(&plain(&format!("  as it was before: {}", copy.display())));
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Copies a record into the stores that the settings name.
+fn copy_over(settings: &Settings, file: &Path) -> Result<ExitCode, StartError> {
+    if settings.storage.profile != StorageProfile::Production {
+        complain(
+            "--to production: storage.profile has to be `production` in this configuration, with its three stores",
+        );
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    let shown = file.display();
+    if !file.exists() {
+        complain(&plain(&format!("{shown}: there is no such file")));
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    if UseClaim::is_used(file).unwrap_or(false) {
+        complain(&plain(&format!("{shown}: a gateway uses it; stop all gateways on it first")));
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    let mut progress = Progress::counting("rows of spans");
+    let (mut passed, mut expected) = (0, 0);
+    let copied = Store::import(&crate::boot::stores_of(settings)?, file, |done, total| {
+        progress.expect(total - expected);
+        expected = total;
+        progress.advance(done - passed);
+        passed = done;
+    })?;
+    progress.clear();
+    if copied.resumed {
+        say("it went on where it had stopped");
+    }
+    for (name, read, there) in copied.rows.iter().filter(|(_, read, _)| *read > 0) {
+        say(&format!("{name:<18} {read} in the file, {there} in the relational store"));
+    }
+    let usd = |nano: i64| format!("{}.{:09} USD", nano / 1_000_000_000, nano % 1_000_000_000);
+    let (spans, cost, spent) = (copied.spans, copied.cost_nano_usd, copied.spent_nano_usd);
+    say(&format!("{:<18} {} in the file, {} in the analytics store", "spans", spans.0, spans.1));
+    say(&format!("{:<18} {} in the file, {} in the analytics store", "cost of spans", usd(cost.0), usd(cost.1)));
+    say(&format!("{:<18} {} in the file, {} in the ledger", "budgets' spend", usd(spent.0), usd(spent.1)));
+    if !copied.is_whole() {
+        complain(&plain(&format!("{shown}: the stores do not have all of it; keep the file, and call this again")));
+        return Ok(ExitCode::FAILURE);
+    }
+    say(&plain(&format!("{shown}: all of it is there")));
     Ok(ExitCode::SUCCESS)
 }
 

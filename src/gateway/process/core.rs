@@ -32,6 +32,7 @@ use crate::admit::connections::{ClientKey, Connections};
 use crate::admit::eviction::Evictions;
 use crate::admit::provider_keys::ProviderKeys;
 use crate::admit::rate::{self, RateTable, Verdict};
+use crate::admit::shared::SharedRates;
 use crate::admit::web::Pages;
 use crate::anomalies::Anomalies;
 use crate::control::{ApiHandle, CALLS_PER_CORE, Shares, Terms};
@@ -192,6 +193,12 @@ impl Process {
             cut: AtomicUsize::new(0),
             epoch: Instant::now(),
         })
+    }
+
+    /// From now on rate limits are those that several gateways share.
+    pub fn share_rates(&self, shared: &Arc<SharedRates>) {
+        let tables = [&self.rates, &self.own_rates, &self.key_rates, &self.own_key_rates];
+        tables.into_iter().enumerate().for_each(|(at, table)| table.share(shared, at));
     }
 
     /// What analyses do under `settings`, the same for all that work with them.

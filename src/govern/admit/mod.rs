@@ -16,6 +16,7 @@ pub mod operations;
 mod presented;
 pub mod provider_keys;
 pub mod rate;
+pub mod shared;
 pub mod tenant;
 pub mod web;
 

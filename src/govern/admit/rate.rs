@@ -8,10 +8,12 @@
 //! tenants that share one ([`PerTenant`]) are limited together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use weir_config::settings::{RateLimit, RateLimiting};
 use weir_config::vocab::{KeyId, TenantId};
 
+use super::shared::{Share, SharedRates};
 use crate::exchange::Refusal;
 use crate::per_tenant::PerTenant;
 
@@ -36,12 +38,21 @@ pub enum Verdict {
 }
 
 /// The buckets of all tenants, shared by all cores: of each the theoretical arrival time in ticks of the caller's clock.
-pub struct RateTable(PerTenant<AtomicU64>);
+pub struct RateTable {
+    own: PerTenant<AtomicU64>,
+    /// Where several gateways share them.
+    share: OnceLock<Share>,
+}
 
 impl RateTable {
     /// An empty table: every bucket is full.
     pub fn new() -> Self {
-        Self(PerTenant::new())
+        Self { own: PerTenant::new(), share: OnceLock::new() }
+    }
+
+    /// From now on the buckets are those that several gateways share, of table number `table`.
+    pub fn share(&self, shared: &Arc<SharedRates>, table: usize) {
+        let _once = self.share.set(Share { shared: Arc::clone(shared), table }).is_ok();
     }
 
     /// Takes one request from `tenant`'s bucket at `now_ns` of a monotonic clock that all cores share.
@@ -57,10 +68,13 @@ impl RateTable {
     }
 
     fn take_within(&self, whose: TenantId, limit: RateLimit, window_seconds: u32, now_ns: u64) -> Verdict {
+        if let Some(share) = self.share.get() {
+            return share.take(whose, limit, now_ns);
+        }
         let now = now_ns.saturating_mul(TICKS_PER_NANO);
         let idle = u64::from(window_seconds).saturating_mul(TICKS_PER_SECOND);
         let is_idle = |arrival: &AtomicU64| arrival.load(Ordering::Relaxed).saturating_add(idle) < now;
-        take(self.0.of(whose, is_idle), limit, now)
+        take(self.own.of(whose, is_idle), (limit, 1), now)
     }
 }
 
@@ -70,12 +84,17 @@ impl Default for RateTable {
     }
 }
 
+/// The same on the bucket of one of `parts` equal parts of a limit.
+pub(super) fn take_part(arrival: &AtomicU64, limit: RateLimit, parts: u32, now_ns: u64) -> Verdict {
+    take(arrival, (limit, parts.max(1)), now_ns.saturating_mul(TICKS_PER_NANO))
+}
+
 /// The algorithm on one bucket; `now` in ticks.
-fn take(arrival: &AtomicU64, limit: RateLimit, now: u64) -> Verdict {
+fn take(arrival: &AtomicU64, (limit, parts): (RateLimit, u32), now: u64) -> Verdict {
     let rate = u64::from(limit.requests_per_second.max(1));
-    let burst = u64::from(limit.burst_size.max(1));
+    let burst = u64::from((limit.burst_size / parts).max(1));
     // Rounded up: a rate that does not divide the clock passes a little less, never more.
-    let interval = TICKS_PER_SECOND.div_ceil(rate);
+    let interval = TICKS_PER_SECOND.saturating_mul(u64::from(parts)).div_ceil(rate);
     let tolerance = interval.saturating_mul(burst - 1);
     let mut seen = arrival.load(Ordering::Relaxed);
     loop {
@@ -113,7 +132,6 @@ pub fn refusal(who: &str, limit: RateLimit, retry_after_ns: u64, setting: &str) 
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
-    use std::sync::Arc;
 
     use super::*;
 

@@ -218,6 +218,22 @@ pub const REMOVED_FOR_ROOM: Family = family(
     "service_storage_removed_spans_total",
     "Spans removed for want of room, by the bound: of the database (`storage.max_bytes`) or of a tenant.",
 );
+/// Gauge, ours.
+pub const GATEWAYS: Family =
+    family("service_gateways", "Gateways that share rate limits and budgets with this one, itself included.");
+/// Gauge, ours; `store`.
+pub const STORE_AWAY: Family =
+    family("service_store_away", "1 while a store that gateways share does not answer this one, else 0.");
+/// Gauge, ours.
+pub const LIMITS_APART: Family = family(
+    "service_rate_limits_apart",
+    "1 while the cache does not answer and each gateway grants its own part of rate limits, else 0.",
+);
+/// Counter, ours.
+pub const LIMITED_APART: Family = family(
+    "service_rate_limits_apart_decisions_total",
+    "Requests decided by this gateway's own part of a rate limit, because the cache did not answer.",
+);
 /// Gauge, ours; `queue`.
 pub const QUEUE_DEPTH: Family = family("service_queue_depth", "Items waiting in a bounded queue now.");
 /// Gauge, ours; `queue`.

@@ -68,6 +68,8 @@ pub struct Spend {
     hasher: RandomState,
     dirty: AtomicBool,
     keeping: Mutex<()>,
+    /// Into how many shares what is left of a budget is divided; one where no other gateway spends it.
+    shares: AtomicU32,
 }
 
 /// What an agent has spent in one window, as it is kept over restarts.
@@ -150,6 +152,7 @@ impl Spend {
             hasher: RandomState::new(),
             dirty: AtomicBool::new(false),
             keeping: Mutex::new(()),
+            shares: AtomicU32::new(1),
         }
     }
 
@@ -169,16 +172,34 @@ impl Spend {
         now_s: i64,
     ) -> Result<Reservation, Exceeded> {
         let (at, account) = self.account(tenant, agent, now_s);
-        let own = Hold::of(Holder::Agent, at, account.cells(now_s), budgets, estimate)?;
+        let amount = (estimate, self.shares());
+        let own = Hold::of(Holder::Agent, at, account.cells(now_s), budgets, amount)?;
         let shared = if over_all.iter().any(Option::is_some) {
             let (at, account) = self.account(tenant, WHOLE_TENANT, now_s);
-            let hold = Hold::of(Holder::Tenant, at, account.cells(now_s), over_all, estimate);
+            let hold = Hold::of(Holder::Tenant, at, account.cells(now_s), over_all, amount);
             Some(hold.inspect_err(|_| own.undo(estimate))?)
         } else {
             None
         };
         let holds = std::iter::once(own).chain(shared).collect();
         Ok(Reservation { spend: Arc::clone(self), holds, estimate, settled: false })
+    }
+
+    /// Divides what is left of each budget among the gateways that spend it. With `gateways` of them, each of which writes down what it
+    /// has spent and counts in the others' about once a second (`knows_others`), what they do not know of each other may take half
+    /// of what is left: then no budget is exceeded by more than two calls of each other gateway, however many calls come at once. A
+    /// gateway that cannot do so goes on with its part of what was left.
+    pub fn divide(&self, gateways: u32, knows_others: bool) {
+        let shares = match gateways {
+            0 | 1 => 1,
+            several if knows_others => several.saturating_mul(2),
+            several => several,
+        };
+        self.shares.store(shares, Ordering::Relaxed);
+    }
+
+    fn shares(&self) -> u64 {
+        u64::from(self.shares.load(Ordering::Relaxed))
     }
 
     /// The running windows of an agent, in the order of [`Window::ALL`].
@@ -226,7 +247,9 @@ impl Spend {
         let _alone = self.keeping.lock();
         let rows = self.take_dirty();
         let kept = rows.is_empty() || write(&rows);
-        if !kept {
+        if kept {
+            self.published(&rows);
+        } else {
             self.not_kept(&rows);
         }
         kept
@@ -253,6 +276,18 @@ impl Spend {
         });
         // Of a deleted tenant a call that was under way leaves nothing.
         rows.filter(|row| row.spent_nano_usd > 0).collect()
+    }
+
+    /// From now on the others know of these rows.
+    fn published(&self, rows: &[KeptSpend]) {
+        for row in rows {
+            let Some(account) = self.find(row.tenant, &row.agent) else { continue };
+            let of = account.windows.iter().zip(Window::ALL).find(|(_, window)| *window == row.window);
+            if let Some(cell) = of.map(|(slot, _)| slot.load()).filter(|cell| cell.period.start_s == row.period_start_s)
+            {
+                cell.published.fetch_max(row.spent_nano_usd, Ordering::AcqRel);
+            }
+        }
     }
 
     /// Marks rows that could not be kept, so that they are handed out again.
@@ -286,6 +321,7 @@ impl Spend {
         let of = cells.iter().zip(Window::ALL).find(|(_, window)| *window == more.window).map(|(cell, _)| cell);
         if let Some(cell) = of.filter(|cell| cell.period.start_s == more.period_start_s) {
             cell.settle(0, more.spent_nano_usd);
+            cell.published.fetch_add(more.spent_nano_usd, Ordering::AcqRel);
         }
     }
 

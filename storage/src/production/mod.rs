@@ -13,14 +13,17 @@ mod audit;
 mod books;
 mod cache;
 mod facts;
-
+mod imports;
+mod leases;
 mod lists;
 mod migrate;
+mod onlooker;
 mod posts;
 mod registry;
 mod relational;
 mod ship;
 mod spend;
+mod tables;
 mod tls;
 mod wide;
 
@@ -41,11 +44,15 @@ use self::lists::Scope;
 use self::relational::{Fail, Relational, col, p, tenant_of};
 use self::ship::Shipping;
 use crate::error::{OpenError, ReadError};
+use crate::leases::{Leased, Wish};
 use crate::retention::Retention;
 use crate::sqlite::Reads;
 use crate::store::Store;
 
+pub use self::imports::Imported;
+pub(crate) use self::imports::import;
 pub use self::migrate::Migrated;
+pub(crate) use self::onlooker::Onlooker;
 
 /// How long a question waits for the analytics store to have what the journal held when it was asked.
 const CATCH_UP: Duration = Duration::from_secs(2);
@@ -53,6 +60,8 @@ const CATCH_UP: Duration = Duration::from_secs(2);
 const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 /// Between looks for what is past its age, in turns of following.
 const AGE_EVERY: u32 = 6;
+/// The same of the ledger's old operations.
+const DRAW_EVERY: u32 = 1_200;
 /// How long what a deleted tenant had begun is looked for in the analytics store: batches of other gateways may have been on their way.
 const SWEEP_FOR_US: i64 = 3_600_000_000;
 
@@ -102,6 +111,7 @@ pub(crate) struct Production {
     node: Uuid,
     shipping: Shipping,
     others: spend::Others,
+    leases: leases::Leases,
     /// Deleted tenants, each with the moment.
     burials: RwLock<HashMap<TenantId, i64>>,
     /// Age in microseconds past which nothing is shown; 0 is no bound.
@@ -227,6 +237,7 @@ impl Production {
             node,
             shipping,
             others: spend::Others::default(),
+            leases: leases::Leases::default(),
             burials: RwLock::default(),
             max_age_us: AtomicI64::new(0),
             unshippable: AtomicU64::new(0),
@@ -278,6 +289,11 @@ impl Production {
             }
             if turn.is_multiple_of(AGE_EVERY) {
                 self.forget_aged();
+            }
+            if turn.is_multiple_of(DRAW_EVERY)
+                && let Err(error) = self.relational.draw_together(Timestamp::now().micros())
+            {
+                tracing::debug!(%error, "old operations of the ledger could not be drawn together");
             }
             self.look_at_stores();
             turn = turn.wrapping_add(1);
@@ -362,6 +378,15 @@ impl Production {
     /// How the stores were when they were last looked at.
     pub(crate) fn states(&self) -> Vec<StoreState> {
         self.states.lock().clone()
+    }
+
+    /// See [`Store::lease`].
+    pub(crate) fn lease(&self, number: u64, wishes: &[Wish]) -> Result<Leased, ReadError> {
+        self.leases.exchange(&self.cache, number, wishes)
+    }
+
+    pub(crate) fn gateways(&self) -> u32 {
+        self.leases.gateways()
     }
 
     pub(crate) fn stop(&self) {

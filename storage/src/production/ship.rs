@@ -28,7 +28,7 @@ use crate::store::Store;
 
 /// Spans, and about their bytes, of one batch.
 const BATCH_SPANS: usize = 10_000;
-const BATCH_BYTES: usize = 8 * 1024 * 1024;
+pub(super) const BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// Spans read from the journal at a time.
 const READ_SPANS: u32 = 1_000;
 /// How long a span waits for others to be sent with.
@@ -221,8 +221,9 @@ impl Production {
         };
         let full = spans.len() >= BATCH_SPANS / 2;
         // A span's number is its place in the batch, which is the same however often it is sent.
-        let mut numbered: Vec<(u64, SpanRecord)> =
-            spans.drain(..).enumerate().map(|(at, span)| (first.unsigned_abs() + at as u64, span)).collect();
+        let mark = |at: usize| Mark { node: self.node, seq: first.unsigned_abs() + at as u64, version: 1, reported: 0 };
+        let mut numbered: Vec<(Mark, SpanRecord)> =
+            spans.drain(..).enumerate().map(|(at, span)| (mark(at), span)).collect();
         if let Err(error) = self.leave_out_deleted(&mut numbered) {
             tracing::debug!(%error, "the relational store is away; which tenants were deleted is not asked");
         }
@@ -276,7 +277,7 @@ impl Production {
     }
 
     /// Leaves out what began before its tenant's deletion, and has the others' tenants begin.
-    fn leave_out_deleted(&self, spans: &mut Vec<(u64, SpanRecord)>) -> Result<(), NotWritten> {
+    fn leave_out_deleted(&self, spans: &mut Vec<(Mark, SpanRecord)>) -> Result<(), NotWritten> {
         let tenants: HashSet<TenantId> = spans.iter().map(|(_, span)| span.tenant_id).collect();
         let ids: Vec<Uuid> = tenants.iter().map(|id| Uuid::from_bytes(*id.as_bytes())).collect();
         let asked = self.relational.read(|tx| {
@@ -308,10 +309,11 @@ impl Production {
         self.shipping.known.lock().remove(&tenant);
     }
 
-    fn send(&self, first: i64, last: i64, spans: &[(u64, SpanRecord)]) -> Result<(), ReadError> {
+    /// Sends a batch, from the row `first` of its journal to the row `last`.
+    pub(super) fn send(&self, first: i64, last: i64, spans: &[(Mark, SpanRecord)]) -> Result<(), ReadError> {
         let (mut wide_rows, mut calls) = (String::new(), String::new());
-        for (seq, span) in spans {
-            let mark = Mark { node: self.node, seq: *seq, version: 1, reported: 0 };
+        for (mark, span) in spans {
+            let mark = *mark;
             match wide::row(span, mark).and_then(|row| Ok((row, wide::call(span, mark)?))) {
                 Ok((row, call)) => {
                     wide_rows.push_str(&row);

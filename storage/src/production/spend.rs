@@ -18,6 +18,10 @@ use crate::spend::SpendRow;
 /// Periods that began longer ago are over, whatever their window.
 const OVER_S: i64 = 32 * 86_400;
 const MICROS_PER_SECOND: i64 = 1_000_000;
+/// How long operations stand one by one.
+const APART_US: i64 = 3_600 * MICROS_PER_SECOND;
+/// Operations that are drawn together at a time.
+const TOGETHER_MAX: i64 = 200_000;
 
 /// One agent's window in one period.
 type Account = (TenantId, String, Window, i64);
@@ -90,6 +94,19 @@ impl Relational {
             }
             Ok(left_out)
         })
+    }
+
+    /// Draws this gateway's operations of before an hour together, one for each account and period, and drops those of periods that are
+    /// over: the sum stays that of the operations, and the ledger does not grow with time.
+    pub(super) fn draw_together(&self, now_us: i64) -> Result<(), NotWritten> {
+        let (node, before_us) = (self.node, now_us - APART_US);
+        let running_from_s = now_us.div_euclid(MICROS_PER_SECOND) - OVER_S;
+        let sql = "WITH old AS (DELETE FROM spend_ledger WHERE operation IN (SELECT operation FROM spend_ledger \
+            WHERE node = $1 AND at_us < $2 ORDER BY at_us LIMIT $3) RETURNING *) \
+            INSERT INTO spend_ledger (operation, node, tenant, agent, span, period_start_s, nano_usd, price_version, at_us) \
+            SELECT gen_random_uuid(), node, tenant, agent, span, period_start_s, sum(nano_usd)::bigint, price_version, max(at_us) FROM old \
+            WHERE period_start_s > $4 GROUP BY node, tenant, agent, span, period_start_s, price_version";
+        self.write(|tx| tx.run(sql, p![node, before_us, TOGETHER_MAX, running_from_s]).map(|_| ()))
     }
 
     /// What all gateways have spent in the periods that may still run at `now_s`. From now on this gateway counts the others in.

@@ -11,6 +11,7 @@ mod alerts;
 mod audit;
 mod chain;
 mod changes;
+mod contents;
 mod copy;
 mod engine;
 mod erase;
@@ -52,6 +53,7 @@ mod usage;
 mod walk;
 
 pub(crate) use chain::Auditor;
+pub(crate) use contents::{Contents, PIECE as CONTENTS_PIECE, Value};
 pub use copy::{Copied, Examined, check, copy};
 pub(crate) use engine::SqliteEngine;
 pub(crate) use home::Home;

@@ -1,5 +1,6 @@
 //! Several gateways on the stores of the `production` profile, and what they do when one of the stores is away.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Map;
@@ -12,8 +13,9 @@ use weir_storage::record::SpanRecord;
 use weir_storage::tenants::{KeyRecord, NewTenant};
 use weir_storage::{AuditLog as _, OpenError, Registry as _, SpanLog as _, SpendBook as _, SpendRow, Store};
 
+use crate::journals::gateway;
 use crate::ledger::{action, event};
-use crate::stores::{Three, gateway, name, shared};
+use crate::stores::{Three, name, shared};
 use crate::support::{PATIENCE, page, put, span, tenant, total, wait_for};
 
 fn of(who: u8, start: i64) -> SpanRecord {
@@ -119,6 +121,37 @@ fn what_gateways_spend_adds_up_once() {
     assert_eq!(heard, [] as [u64; 0], "`load_spend` has counted it in");
 }
 
+fn psql(name: &str, sql: &str) -> String {
+    let port = shared().relational.port.to_string();
+    let args = ["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-d", name, "-Atc", sql];
+    String::from_utf8(Command::new("psql").args(args).output().unwrap().stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+#[ignore = "starts three stores: .ci/full"]
+fn old_operations_of_the_ledger_are_drawn_together_and_the_sum_stays() {
+    let (name, folder) = (name(), TempDir::new().unwrap());
+    let open = || Store::open(gateway(&folder.path().join("journal.db"), shared().named(&name))).unwrap();
+    let store = open();
+    let now_s = Timestamp::now().micros() / 1_000_000;
+    let row = |nano_usd| SpendRow { period_start_s: now_s, since_s: now_s, ..spend(nano_usd) };
+    store.save_spend(vec![spend(3)]).unwrap();
+    for more in 1..=5 {
+        store.save_spend(vec![row(more * 10)]).unwrap();
+    }
+    assert!(store.close(PATIENCE));
+    drop(store);
+    let sums = "SELECT count(*), sum(nano_usd) FROM spend_ledger WHERE period_start_s > 86400";
+    assert_eq!(psql(&name, sums), "5|50");
+    psql(&name, "UPDATE spend_ledger SET at_us = at_us - 7200000000 WHERE nano_usd <> 0");
+    let store = open();
+    wait_for("they are drawn together", || psql(&name, sums) == "1|50");
+    assert_eq!(psql(&name, "SELECT count(*) FROM spend_ledger"), "1", "a period that is over has none");
+    store.save_spend(vec![row(57)]).unwrap();
+    assert_eq!(psql(&name, sums), "2|57");
+    assert!(store.close(PATIENCE));
+}
+
 #[test]
 #[ignore = "starts three stores: .ci/full"]
 fn a_migration_that_may_not_run_is_named() {
@@ -134,7 +167,7 @@ fn a_migration_that_may_not_run_is_named() {
     let error = opened(&stores).err().unwrap();
     assert!(error.is_lasting() && error.to_string().contains("weir migrate --config"), "{error}");
     let done = Store::migrate_stores(&stores).unwrap();
-    assert_eq!((done.relational, done.analytics), (1, 1));
+    assert_eq!((done.relational, done.analytics), (2, 1));
     assert_eq!(Store::migrate_stores(&stores).unwrap(), weir_storage::Migrated::default());
     assert!(opened(&stores).is_ok());
 }

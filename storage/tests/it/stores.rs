@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use weir_config::store_url::StoreUrl;
-use weir_storage::{Backend, StoreOptions, Stores};
+use weir_storage::Stores;
 
-use crate::support::{do_without, options};
+use crate::support::do_without;
 
 /// What a store may take to start on a loaded machine.
 const START: Duration = Duration::from_secs(60);
@@ -155,7 +155,10 @@ fn python() -> PathBuf {
 }
 
 fn start_analytics(folder: &Path, port: u16) -> Child {
-    let shim = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/production/analytics.py");
+    // The store's tests have it, and the black-box tests, whose crate is a folder above.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let shims = ["tests/production/analytics.py", "../tests/production/analytics.py"].map(|path| root.join(path));
+    let shim = shims.into_iter().find(|path| path.exists()).unwrap();
     let (python, port) = (python(), port.to_string());
     let program = [python.to_str().unwrap(), shim.to_str().unwrap(), folder.to_str().unwrap(), &port];
     let mut child = until_we_end(folder, &program).stdout(Stdio::piped()).spawn().unwrap();
@@ -187,6 +190,15 @@ impl Three {
         }
     }
 
+    /// Where they are, in the order of the settings.
+    pub(crate) fn urls(&self, name: &str) -> [String; 3] {
+        [
+            format!("http://127.0.0.1:{}", self.analytics.port),
+            format!("postgres://postgres@127.0.0.1:{}/{name}?sslmode=disable", self.relational.port),
+            format!("redis://127.0.0.1:{}", self.cache.port),
+        ]
+    }
+
     /// Databases of this name, made where they are not there.
     pub(crate) fn named(&self, name: &str) -> Stores {
         let url = |text: String| StoreUrl::parse(&text).unwrap();
@@ -203,14 +215,12 @@ impl Three {
             assert!(started.elapsed() < START, "{said}");
             std::thread::sleep(Duration::from_millis(100));
         }
+        let [analytics, relational, cache] = self.urls(name);
         Stores {
-            analytics_url: url(format!("http://127.0.0.1:{}", self.analytics.port)),
+            analytics_url: url(analytics),
             analytics_database: Some(name.to_owned()),
-            relational_url: url(format!(
-                "postgres://postgres@127.0.0.1:{}/{name}?sslmode=disable",
-                self.relational.port
-            )),
-            cache_url: url(format!("redis://127.0.0.1:{}", self.cache.port)),
+            relational_url: url(relational),
+            cache_url: url(cache),
             ca_file: None,
             auto_migrate: true,
             wait: START,
@@ -228,16 +238,4 @@ pub(crate) fn shared() -> &'static Three {
 pub(crate) fn name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("weir_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// How a gateway with this journal opens these stores.
-pub(crate) fn gateway(journal: &Path, stores: Stores) -> StoreOptions {
-    options(Backend::Production { path: journal.to_owned(), stores: Box::new(stores) })
-}
-
-/// For a gateway of its own on empty databases, and the folder of its journal.
-pub(crate) fn fresh() -> (TempDir, StoreOptions) {
-    let folder = TempDir::new().unwrap();
-    let options = gateway(&folder.path().join("journal.db"), shared().named(&name()));
-    (folder, options)
 }

@@ -109,7 +109,7 @@ pub(super) fn receipts(context: &mut Context) -> Result<Option<Box<dyn Subsystem
 /// Channels of alerts.
 pub(super) fn alerts(context: &mut Context) -> Result<Option<Box<dyn Subsystem>>, StartError> {
     if let Some((network, channels)) = context.network.as_ref().zip(context.made.channels.take()) {
-        channels.start(network, &conditions(&context.health, context.made.exports.clone()));
+        channels.start(network, &conditions(&context.health, context.made.exports.clone(), context.store.clone()));
     }
     Ok(None)
 }

@@ -1,4 +1,4 @@
-//! `weir traces`: the record in a terminal, read from the database file.
+//! `weir traces`: the record in a terminal, read from the database file, or from the stores that several gateways share.
 //!
 //! Over the file and not over the API: it works where the gateway does not run, needs no credential beyond the right to
 //! read the file, and takes no worker from those who ask the API. It reads as any other reader does, beside a gateway
@@ -60,8 +60,8 @@ pub(super) enum TracesError {
     )]
     InMemory,
     #[error(
-        "storage.profile is `production`: records are read from its stores by the API only, e.g. /api/v1/traces?format=jsonl. For what \
-         still lies in this gateway's journal, name the journal with --database"
+        "storage.profile is `production`: its stores have no one order of arrival to follow. `weir traces list` shows the newest of all \
+         gateways; for this gateway's own, name its journal with --database"
     )]
     Shared,
 }
@@ -73,6 +73,9 @@ pub(super) fn run(from: &Options, command: &TracesCommand) -> Result<ExitCode, S
         TracesCommand::Export(options) => &options.of,
     };
     let done = open(from, of)?.and_then(|record| {
+        if matches!(command, TracesCommand::Tail { .. }) && !record.has_order() {
+            return Err(TracesError::Shared);
+        }
         let tenants = match of.whose() {
             Whose::One(tenant) => {
                 let all = record.tenants()?;
@@ -94,24 +97,31 @@ pub(super) fn run(from: &Options, command: &TracesCommand) -> Result<ExitCode, S
 
 /// Opens the record that was named, or that of the settings.
 pub(super) fn open(from: &Options, of: &Of) -> Result<Result<RecordReader, TracesError>, StartError> {
-    let path = match &of.database {
-        Some(path) => Ok(path.clone()),
-        None => configured(from)?,
-    };
     let opened = |path: PathBuf| {
         if path.exists() { Ok(RecordReader::open(&path)?) } else { Err(TracesError::NoFile(path)) }
     };
-    Ok(path.and_then(opened))
+    match &of.database {
+        Some(path) => Ok(opened(path.clone())),
+        None => configured(from, opened),
+    }
 }
 
-/// The file the settings name.
-fn configured(from: &Options) -> Result<Result<PathBuf, TracesError>, StartError> {
-    let storage = weir_config::load(&sources(from))?.settings.storage.clone();
+/// What the settings name.
+fn configured(
+    from: &Options,
+    opened: impl Fn(PathBuf) -> Result<RecordReader, TracesError>,
+) -> Result<Result<RecordReader, TracesError>, StartError> {
+    let settings = weir_config::load(&sources(from))?.settings;
+    let storage = &settings.storage;
     Ok(match storage.profile {
         StorageProfile::Memory => Err(TracesError::InMemory),
-        // What the other gateways have recorded is not in it, nor what has left it for the analytics store.
-        StorageProfile::Production => Err(TracesError::Shared),
-        StorageProfile::Lite => Ok(storage.database_path.clone()),
+        StorageProfile::Production => {
+            let stores = crate::boot::stores_of(&settings)?;
+            let age = crate::ops::store::retention(storage).max_age;
+            let age_us = age.and_then(|age| i64::try_from(age.as_micros()).ok());
+            RecordReader::of_stores(&stores, age_us).map_err(TracesError::from)
+        }
+        StorageProfile::Lite => opened(storage.database_path.clone()),
     })
 }
 

@@ -21,6 +21,9 @@ pub(super) struct Cell {
     committed: AtomicU64,
     /// Nanodollars of settled calls.
     pub(super) spent: AtomicU64,
+    /// What all gateways are known to have spent, which all of them know: ours as far as it is written down, and theirs as far as it is
+    /// counted in.
+    pub(super) published: AtomicU64,
     /// Whether reaching the soft limit has been reported.
     pub(super) warned: AtomicBool,
 }
@@ -29,13 +32,23 @@ pub(super) struct Cell {
 
 impl Cell {
     pub(super) fn new(period: Period, since_s: i64, spent: u64) -> Arc<Self> {
-        let (committed, spent) = (AtomicU64::new(spent), AtomicU64::new(spent));
-        Arc::new(Self { period, since_s, committed, spent, warned: AtomicBool::new(false) })
+        let [committed, spent, published] = [(); 3].map(|()| AtomicU64::new(spent));
+        Arc::new(Self { period, since_s, committed, spent, published, warned: AtomicBool::new(false) })
     }
 
-    /// Adds `amount` unless that exceeds `limit`.
-    pub(super) fn commit(&self, amount: u64, limit: u64) -> bool {
-        let fits = |committed: u64| committed.checked_add(amount).filter(|sum| *sum <= limit);
+    /// Adds `amount` unless that exceeds `limit`. Where `shares` is above one, what others do not know of yet may take one of so many
+    /// shares of what is left; one call alone may take all of it.
+    pub(super) fn commit(&self, amount: u64, limit: u64, shares: u64) -> bool {
+        let published = if shares > 1 { self.published.load(Ordering::Acquire) } else { 0 };
+        let fits_share = |committed: u64, sum: u64| {
+            shares <= 1
+                || committed <= published
+                || sum.saturating_sub(published) <= limit.saturating_sub(published) / shares
+        };
+        let fits = |committed: u64| {
+            let sum = committed.checked_add(amount).filter(|sum| *sum <= limit)?;
+            fits_share(committed, sum).then_some(sum)
+        };
         self.committed.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 

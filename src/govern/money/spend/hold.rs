@@ -90,13 +90,13 @@ impl Hold {
         at: usize,
         cells: [Arc<Cell>; 4],
         budgets: &Budgets,
-        estimate: u64,
+        (estimate, shares): (u64, u64),
     ) -> Result<Self, Exceeded> {
         for (index, ((cell, budget), window)) in cells.iter().zip(budgets).zip(Window::ALL).enumerate() {
             let limit = budget.map_or(u64::MAX, |budget| budget.hard_nano_usd);
             if limit == u64::MAX {
                 cell.note(estimate);
-            } else if !cell.commit(estimate, limit) {
+            } else if !cell.commit(estimate, limit, shares) {
                 cells.iter().take(index).for_each(|cell| cell.release(estimate));
                 let WindowSpend { period, spent_nano_usd, reserved_nano_usd } = cell.read();
                 return Err(Exceeded {
@@ -155,7 +155,8 @@ impl Reservation {
         now_s: i64,
     ) -> Result<Self, Exceeded> {
         let (at, account) = self.spend.account(tenant, &key_account(key), now_s);
-        match Hold::of(Holder::Key, at, account.cells(now_s), budgets, self.estimate) {
+        let amount = (self.estimate, self.spend.shares());
+        match Hold::of(Holder::Key, at, account.cells(now_s), budgets, amount) {
             Ok(hold) => {
                 self.holds.push(hold);
                 Ok(self)

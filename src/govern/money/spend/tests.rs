@@ -411,3 +411,100 @@ fn a_key_stays_within_its_own_budget_and_a_refusal_reserves_nothing() {
     assert!(after.reserve(who, "one", &limits, &over_all, 1, NOON + 20).is_ok());
     assert!(again(100).is_ok());
 }
+
+/// What gateways have spent, as they write it down: of each its own.
+type Ledger = Vec<u64>;
+
+/// One of several gateways with a budget in common, and what it has counted in of the others.
+struct Sharing {
+    spend: Arc<Spend>,
+    theirs: u64,
+    under_way: Vec<Reservation>,
+}
+
+impl Sharing {
+    fn spent(&self) -> u64 {
+        spent(&self.spend, tenant("a"), "bot", NOON)[0]
+    }
+
+    /// Writes down what it has spent, and counts in what the others have.
+    fn tell_and_listen(&mut self, own: usize, ledger: &mut Ledger) {
+        let theirs = self.theirs;
+        self.spend.keep(|rows| {
+            let row = rows.iter().find(|row| row.window == Window::Hourly).unwrap();
+            ledger[own] = row.spent_nano_usd - theirs;
+            true
+        });
+        let others = ledger.iter().sum::<u64>() - ledger[own];
+        if others > self.theirs {
+            let (tenant, agent, window) = (tenant("a"), "bot".to_owned(), Window::Hourly);
+            let more = others - self.theirs;
+            let row = KeptSpend { tenant, agent, window, period_start_s: NOON, since_s: NOON, spent_nano_usd: more };
+            self.spend.count_in(&row, NOON);
+            self.theirs = others;
+        }
+    }
+}
+
+proptest! {
+    /// However calls come, end and are told of, gateways that each know of the others once a round exceed their budget by no more than
+    /// two calls of each other one, and use nearly all of it.
+    #[test]
+    fn several_gateways_keep_one_budget(seed in any::<u64>(), many in 2..5_usize, cost in 1..400_u64) {
+        const LIMIT: u64 = 10_000;
+        let mut seed = seed;
+        let mut random = move |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let limits = budgets(Some(LIMIT), None);
+        let mut gateways: Vec<Sharing> = (0..many)
+            .map(|_| Sharing { spend: Arc::new(Spend::new()), theirs: 0, under_way: Vec::new() })
+            .collect();
+        gateways.iter().for_each(|gateway| gateway.spend.divide(many as u32, true));
+        let mut ledger = vec![0; many];
+        for _round in 0..200 {
+            // Each tells and listens once in a round, at any time of it.
+            let mut due: Vec<usize> = (0..many).collect();
+            for _ in 0..many {
+                for gateway in &mut gateways {
+                    for _ in 0..random(40) {
+                        let asked = gateway.spend.reserve(tenant("a"), "bot", &limits, &FREE, cost, NOON);
+                        gateway.under_way.extend(asked.ok());
+                    }
+                    while gateway.under_way.len() as u64 > random(30) {
+                        let at = random(gateway.under_way.len() as u64) as usize;
+                        gateway.under_way.swap_remove(at).settle(cost);
+                    }
+                }
+                let own = due.swap_remove(random(due.len() as u64) as usize);
+                gateways[own].tell_and_listen(own, &mut ledger);
+            }
+        }
+        for gateway in &mut gateways {
+            gateway.under_way.drain(..).for_each(|call| drop(call.settle(cost)));
+        }
+        let all: u64 = gateways.iter().map(|gateway| gateway.spent() - gateway.theirs).sum();
+        let most = LIMIT + 2 * (many as u64 - 1) * cost;
+        prop_assert!(all <= most, "{all} of {LIMIT}, at most {most}");
+        prop_assert!(all + cost >= LIMIT - LIMIT % cost, "{all} of {LIMIT} at {cost} a call is used");
+    }
+}
+
+#[test]
+fn a_gateway_that_is_alone_has_all_of_a_budget_and_one_of_several_a_share() {
+    let spend = Arc::new(Spend::new());
+    let limits = budgets(Some(600), None);
+    let all_fits = |spend: &Arc<Spend>| spend.reserve(tenant("a"), "bot", &limits, &FREE, 50, NOON).ok();
+    let held: Vec<_> = std::iter::from_fn(|| all_fits(&spend)).collect();
+    assert_eq!(held.len(), 12);
+    held.into_iter().for_each(|call| drop(call.settle(0)));
+    spend.divide(3, true);
+    let held: Vec<_> = std::iter::from_fn(|| all_fits(&spend)).collect();
+    assert_eq!(held.len(), 2, "a sixth");
+    held.into_iter().for_each(|call| drop(call.settle(0)));
+    spend.divide(3, false);
+    assert_eq!(std::iter::from_fn(|| all_fits(&spend).map(|call| drop(call.settle(50)))).count(), 4, "its third");
+    spend.divide(3, true);
+    assert!(spend.reserve(tenant("b"), "bot", &limits, &FREE, 600, NOON).is_ok(), "one call alone may take all");
+}

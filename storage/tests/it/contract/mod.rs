@@ -40,7 +40,7 @@ fn toy() -> Fresh<toy_log::ToyLog> {
 }
 
 fn in_stores() -> Fresh<Store> {
-    let (folder, options) = crate::stores::fresh();
+    let (folder, options) = crate::journals::fresh();
     Fresh { store: Store::open(options).unwrap(), _folder: Some(folder) }
 }
 
