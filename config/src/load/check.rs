@@ -89,6 +89,7 @@ fn check_kind(setting: &Setting, node: &Node) -> Result<Value, Vec<Mismatch>> {
 
 /// Whether a value that stands where one of a few words is expected is a plain word, and so no credential put in the wrong place.
 fn is_word(kind: &Kind, node: &Node) -> bool {
+    /// Letters of the longest word that is shown; credentials are longer.
     const LETTERS_MAX: usize = 16;
     let plain = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'-';
     matches!((kind, node), (Kind::Choice(_), Node::Text(text)) if text.len() <= LETTERS_MAX && text.bytes().all(plain))

@@ -43,7 +43,7 @@ impl Contents {
     /// Looks at an existing file, which stays as it is.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         examine(path, false)?;
-        let readers = Readers::looking_on(Home::File(path.to_owned()));
+        let readers = Readers::looking_on(Home::file(path));
         Ok(Self { readers, auditor: Auditor::default() })
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Context, Subsystem, TimeLeft};
+use super::context::{Context, Subsystem, TimeLeft};
 use crate::boot::StartError;
 use crate::boot::control::ControlThread;
 use crate::ops::log::LogGuard;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_channel::oneshot;
 use weir_inference::WorkerPool;
 
-use super::{Context, Subsystem, TimeLeft};
+use super::context::{Context, Subsystem, TimeLeft};
 use crate::boot::StartError;
 use crate::boot::core::DrainOrder;
 use crate::boot::parts::{start_cores, start_grpc};

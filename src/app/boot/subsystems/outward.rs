@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use weir_storage::{AuditLog, SpanLog, Store};
 
-use super::{Context, Subsystem, TimeLeft};
+use super::context::{Context, Subsystem, TimeLeft};
 use crate::boot::StartError;
 use crate::boot::network::Consumers;
 use crate::boot::parts::{conditions, start_metrics};

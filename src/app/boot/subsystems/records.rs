@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_storage::Store;
 
-use super::{Context, Subsystem, TimeLeft};
+use super::context::{Context, Subsystem, TimeLeft};
 use crate::boot::{StartError, keep};
 use crate::identity::Identities;
 use crate::process::Process;

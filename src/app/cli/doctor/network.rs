@@ -59,7 +59,7 @@ pub(super) fn taken(settings: &Settings) -> Vec<Diagnosis> {
             return Some(no_listener(topic, setting, addr, &error));
         }
         let by = match is_weir(settings.listen_addr) {
-            true => "a running Weir; a second one gets it only with `--take-over`",
+            true => "a running weir; a reload keeps it there, and a second process gets it only with `--take-over`",
             false => "another process that is not Weir; a start fails until that process has ended",
         };
         Some(Diagnosis::warn(topic, format!("{setting} {addr} is held by {by}")))
