@@ -76,7 +76,7 @@ impl Plain {
     }
 
     /// Where a place of the plain text stands in the original.
-    fn place(&self, at: usize) -> usize {
+    pub(crate) fn place(&self, at: usize) -> usize {
         // Behind the last byte there may be no step.
         let step = (at / STEP).min(self.places.len().saturating_sub(1));
         let since = self.lengths.get(step * STEP..at).unwrap_or_default();

@@ -18,6 +18,8 @@ use crate::decode::Runs;
 use crate::fold::Folded;
 use crate::part::PartKind;
 use crate::personal::personal_within;
+use crate::personal_coded::Plain;
+use crate::pii::may_go_on;
 use crate::rule_matcher::{Limits, MatcherScratch, RuleMatcher};
 use crate::rules::{self, LoadError};
 use crate::secret;
@@ -184,6 +186,11 @@ impl Taker {
         // Nothing is so long that it could have begun before that and still be going on.
         let sure = text.floor_char_boundary(text.len().saturating_sub(reach));
         let mut at = self.last_break(text, sure).unwrap_or(sure);
+        if self.taking.personal
+            && let Some(begins) = self.address_under_way(text.get(sure..).unwrap_or_default())
+        {
+            at = at.min(sure + begins);
+        }
         for piece in found.iter().rev() {
             let waits = piece.open && piece.range.len() < KEY_BYTES_MAX;
             if piece.range.start < at && (piece.range.end > at || waits) {
@@ -191,6 +198,16 @@ impl Taker {
             }
         }
         at
+    }
+
+    /// Where near the end of a text an address begins whose postal code may still come, however its characters are spelled.
+    fn address_under_way(&mut self, tail: &str) -> Option<usize> {
+        let mut begins = |text: &str| {
+            self.folded.fold(text);
+            may_go_on(self.folded.bytes(text)).map(|at| self.folded.original(text, at, at + 1).0)
+        };
+        let coded = Plain::of(tail).and_then(|plain| Some(plain.place(begins(&plain.text)?)));
+        begins(tail).into_iter().chain(coded).min()
     }
 
     /// The last place behind `sure` before which everything has ended: the beginning of a word behind one that nothing has as its part.

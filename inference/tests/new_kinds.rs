@@ -166,3 +166,37 @@ fn national_numbers_are_found_by_their_check_digits_and_others_are_not() {
         assert_eq!(look(text).1, <[&str; 0]>::default(), "{text}");
     }
 }
+
+#[test]
+fn wallets_and_postal_addresses_are_found_and_what_looks_like_them_is_silent() {
+    let (mut look, mut random) = (looker(), Random(43));
+    for (name, text) in [
+        ("crypto_wallet", "pay 1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa today"),
+        ("crypto_wallet", "to=3J98t1WpEZ73CNmQviecrnyiWrnqRhWNLy&n=1"),
+        ("crypto_wallet", "bitcoin:bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4?amount=1"),
+        ("crypto_wallet", "bc1p0xlxvlhemja6c4dqv22uapctqupfhlxm9h8z3k2e72q4k9hcz7vqzk5jj0"),
+        ("crypto_wallet", "send it to 0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"),
+        ("crypto_wallet", "my ETH wallet: 0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed"),
+        ("postal_address", "Ship it to 742 Evergreen Terrace, Springfield, OR 97477, please"),
+        ("postal_address", "Meine Adresse: Hauptstraße 12, 10115 Berlin"),
+    ] {
+        assert!(look(text).1.iter().any(|found| found == name), "{text}: {:?}", look(text));
+    }
+    // Hashes, identifiers, versions and code, a thousand of each.
+    for _ in 0..1000 {
+        for text in [
+            format!("commit {}", random.hex(40)),
+            format!("sha1 0x{}", random.hex(40)),
+            format!("sha256:{}", random.hex(64)),
+            format!("id {}-{}-4{}-a{}-{}", random.hex(8), random.hex(4), random.hex(3), random.hex(3), random.hex(12)),
+            format!("etag \"1{}\"", random.word(33)),
+            format!("token 3{}", random.word(33)),
+            format!("data bc1q{}", random.of("qpzry9x8gf2tvdw0s3jn54khce6mua7l", 38)),
+            format!("const HASH: &str = \"0x{}\";", random.of("0123456789abcdefABCDEF", 40)),
+            format!("version {}.{}.{}+{}", random.digits(1), random.digits(2), random.digits(3), random.hex(26)),
+        ] {
+            let found = look(&text).1;
+            assert!(!found.iter().any(|kind| kind == "crypto_wallet" || kind == "postal_address"), "{text}: {found:?}");
+        }
+    }
+}

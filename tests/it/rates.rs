@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Call, Driver, Gateway, Setup, Upstream, call, on_both_drivers};
+use crate::support::{AUTH, Call, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers};
 
 fn span(driver: Driver, path: &str, asked: &Value, said: &Value) -> Value {
     let body = said.to_string();
@@ -54,6 +54,84 @@ on_both_drivers! {
         let said = chat("gpt-3.5-turbo", json!({ "service_tier": "priority" }), json!({ "prompt_tokens": 1000, "completion_tokens": 100 }));
         let span = span(driver, "/v1/chat/completions", &asked("gpt-3.5-turbo"), &said);
         assert_eq!((nano(&span), &span["tags"]["unpriced_units"]), (1000 * 500 + 100 * 1500, &json!("priority")));
+    }
+
+    fn no_spelling_of_a_tier_makes_a_call_cheaper_in_silence(driver) {
+        let usage = json!({ "prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200 });
+        let (standard, twice) = (1000 * 1250 + 200 * 10_000, 2 * (1000 * 1250 + 200 * 10_000));
+        for (tier, cost, unpriced) in [
+            (json!("PRIORITY"), twice, None),
+            (json!("Priority"), twice, None),
+            (json!("auto"), standard, None),
+            (json!(null), standard, None),
+            // What nobody knows costs what it costs otherwise, and that is said.
+            (json!("turbo"), standard, Some("unknown_tier")),
+            (json!("flex "), standard, Some("unknown_tier")),
+            (json!("batch,flex"), standard, Some("unknown_tier")),
+        ] {
+            let said = chat("gpt-5", json!({ "service_tier": tier }), usage.clone());
+            let span = span(driver, "/v1/chat/completions", &asked("gpt-5"), &said);
+            assert_eq!((nano(&span), span["tags"].get("unpriced_units").and_then(Value::as_str)), (cost, unpriced), "{tier}");
+        }
+        // What a client asks for is no tier: the provider says which it was.
+        let mut asked_flex = asked("gpt-5");
+        asked_flex["service_tier"] = json!("flex");
+        let of_client = span(driver, "/v1/chat/completions", &asked_flex, &chat("gpt-5", json!({}), usage.clone()));
+        assert_eq!(nano(&of_client), standard);
+        // Of two names the last one holds, in a document and in a stream.
+        for (first, last, cost) in [("flex", "priority", twice), ("priority", "default", standard), ("flex", "standard", standard), ("priority", "auto", twice)] {
+            let chunk = |tier: &str, more: Value| {
+                let mut chunk = json!({ "id": "c", "object": "chat.completion.chunk", "model": "gpt-5", "service_tier": tier, "choices": [{ "index": 0, "delta": { "content": "ok" } }] });
+                chunk.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+                format!("data: {chunk}\n\n")
+            };
+            let stream = format!("{}{}data: [DONE]\n\n", chunk(first, json!({})), chunk(last, json!({ "usage": usage })));
+            let upstream = Upstream::always(format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {}\r\n\r\n{stream}", stream.len()));
+            let gateway = Setup::new(driver).upstream(upstream.url()).start();
+            let span = gateway.span_of(&call(gateway.addr, Call::post("/v1/chat/completions", asked("gpt-5").to_string()).bytes()));
+            assert_eq!(nano(&span), cost, "{first} and then {last}");
+        }
+    }
+
+    fn a_batch_counts_once_in_the_budgets_of_whoever_fetches_its_results_first(driver) {
+        let usage = json!({ "prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100 });
+        let line = |id: &str| json!({ "id": id, "custom_id": id, "response": { "status_code": 200, "request_id": "r", "body": chat("gpt-5", json!({}), usage.clone()) }, "error": null });
+        let results = format!("{}\n{}\n", line("a"), line("b"));
+        let upstream = Upstream::always(format!("HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: {}\r\n\r\n{results}", results.len()).into_bytes());
+        // One result costs 1000 x 0.625 + 100 x 5 millionths of a dollar.
+        let cost = 2.0 * 0.001_125;
+        let caps = "cost_caps: {enabled: true, default_budget_caps: [{window: daily, hard_limit_usd: 0.002}], tenant_budget_caps: [{window: daily, hard_limit_usd: 1}]}\n";
+        let gateway = Setup::new(driver).unlimited().upstream(upstream.url()).with(AUTH).with(caps).start();
+        let tenant = gateway.tenant("one");
+        let keys = [gateway.key(&tenant, "operator").1, gateway.key(&tenant, "operator").1];
+        let path = "/v1/files/file-1/content";
+        let fetch = |key: &str, agent: &str| {
+            // A part of the results would be charged as if it were all of them.
+            let asked = Call::get(path).key(key).field("X-Service-Agent-ID", agent).field("Range", "bytes=0-9");
+            let answer = call(gateway.addr, asked.bytes());
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        };
+        let read = |path: &str| call(gateway.addr, Call::get(path).key(&keys[0]).bytes()).json();
+        let spent = |holder: &str| {
+            let costs = read(&format!("/api/v1/costs/current{holder}"));
+            costs["windows"][0]["current_spend_usd"].as_f64().unwrap_or_else(|| panic!("{costs}"))
+        };
+        fetch(&keys[0], "ada");
+        eventually("the batch is counted", || ((spent("?agent_id=ada") - cost).abs() < 1e-9).then_some(()));
+        // By another key, for another agent, and again: it was paid for.
+        fetch(&keys[1], "bob");
+        fetch(&keys[0], "ada");
+        assert!(upstream.wait_for_requests(3).iter().all(|request| request.header("range").is_none()));
+        let spans = eventually("three fetches are recorded", || {
+            let page = read("/api/v1/spans?limit=50");
+            let spans = page["data"].as_array().unwrap().clone();
+            (spans.len() >= 3).then_some(spans)
+        });
+        assert_eq!(spans.iter().filter(|span| span["tags"]["batch"] == "charged_before").count(), 2, "{spans:?}");
+        assert!((spent("?agent_id=ada") - cost).abs() < 1e-9 && spent("?agent_id=bob").abs() < 1e-9);
+        // It counted although it was more than was left: the agent asks for nothing more today.
+        let asked_more = Call::post("/v1/chat/completions", asked("gpt-5").to_string()).key(&keys[0]).field("X-Service-Agent-ID", "ada");
+        assert_eq!(call(gateway.addr, asked_more.bytes()).status, 429);
     }
 
     fn tools_of_the_provider_are_charged(driver) {

@@ -44,7 +44,7 @@ pub(crate) fn says(message: &Value) -> Vec<u8> {
     frame(0x81, message.to_string().as_bytes(), true)
 }
 
-fn told(message: &Value) -> Vec<u8> {
+pub(crate) fn told(message: &Value) -> Vec<u8> {
     frame(0x81, message.to_string().as_bytes(), false)
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn messages(mut bytes: &[u8]) -> Vec<Value> {
 }
 
 /// The events of an answer on a lane.
-fn answer(lane: &str, id: &str, text: &str, usage: (u64, u64)) -> Vec<Value> {
+pub(crate) fn answer(lane: &str, id: &str, text: &str, usage: (u64, u64)) -> Vec<Value> {
     let of_lane = |mut event: Value| {
         if !lane.is_empty() {
             event["stream_id"] = json!(lane);
@@ -120,7 +120,7 @@ pub(crate) fn unmasked(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     Some((plain, head + 4 + length))
 }
 
-fn open(gateway: &Gateway, path: &str) -> Client {
+pub(crate) fn open(gateway: &Gateway, path: &str) -> Client {
     let mut client = Client::connect(gateway.addr);
     client.say(handshake(path, ""));
     let head = client.read_until(|bytes| bytes.windows(4).any(|piece| piece == b"\r\n\r\n"));
@@ -131,7 +131,7 @@ fn open(gateway: &Gateway, path: &str) -> Client {
 }
 
 /// The spans of turns, once there are so many.
-fn turns(gateway: &Gateway, count: usize) -> Vec<Value> {
+pub(crate) fn turns(gateway: &Gateway, count: usize) -> Vec<Value> {
     eventually(&format!("{count} turns are recorded"), || {
         let page = gateway.json("/api/v1/spans?limit=50");
         let turns: Vec<Value> = page["data"]
@@ -370,7 +370,7 @@ on_both_drivers! {
 }
 
 /// A compressed frame that takes the window over.
-fn deflated(window: &mut Compress, message: &Value, mask: bool) -> Vec<u8> {
+pub(crate) fn deflated(window: &mut Compress, message: &Value, mask: bool) -> Vec<u8> {
     let text = message.to_string();
     let mut out = Vec::with_capacity(text.len() + 1024);
     window.compress_vec(text.as_bytes(), &mut out, FlushCompress::Sync).unwrap();

@@ -3,15 +3,18 @@
 //! Invariants: no byte is looked at more than a constant number of times; a number counts only when its shape, its
 //! checksum (where one exists) and, for shapes that say little, a word beside it agree. Sees folded bytes.
 
+mod address;
 mod checks;
 mod contact;
 mod context;
 mod document;
 mod number;
 mod triggers;
+mod wallet;
 
 use weir_config::vocab::Severity;
 
+pub(crate) use address::may_go_on;
 use triggers::Triggers;
 
 /// What kind of personal data a match is.
@@ -41,6 +44,8 @@ pub(crate) enum PiiType {
     TrIdentity,
     CnResidentId,
     MacAddress,
+    PostalAddress,
+    CryptoWallet,
 }
 
 impl PiiType {
@@ -71,6 +76,8 @@ impl PiiType {
             Self::TrIdentity => "tr_identity",
             Self::CnResidentId => "cn_resident_id",
             Self::MacAddress => "mac_address",
+            Self::PostalAddress => "postal_address",
+            Self::CryptoWallet => "crypto_wallet",
         }
     }
 
@@ -101,6 +108,8 @@ impl PiiType {
             Self::TrIdentity => "[PII:TR_IDENTITY]",
             Self::CnResidentId => "[PII:CN_RESIDENT_ID]",
             Self::MacAddress => "[PII:MAC_ADDRESS]",
+            Self::PostalAddress => "[PII:POSTAL_ADDRESS]",
+            Self::CryptoWallet => "[PII:CRYPTO_WALLET]",
         }
     }
 
@@ -131,12 +140,22 @@ impl PiiType {
             Self::TrIdentity => "A Turkish identity number with valid check digits",
             Self::CnResidentId => "A Chinese resident identity number with a valid check digit",
             Self::MacAddress => "The hardware address of a device",
+            Self::PostalAddress => "A postal address: street, number, postal code and place",
+            Self::CryptoWallet => "The address of a wallet for a cryptocurrency",
         }
     }
 
-    /// Whether it says where to reach somebody or some machine.
+    /// Whether it says where to reach somebody or some machine, or where to pay.
     pub(crate) const fn is_contact(self) -> bool {
-        matches!(self, Self::Email | Self::PhoneNumber | Self::IntlPhone | Self::IpAddress)
+        matches!(
+            self,
+            Self::Email
+                | Self::PhoneNumber
+                | Self::IntlPhone
+                | Self::IpAddress
+                | Self::PostalAddress
+                | Self::CryptoWallet
+        )
     }
 
     /// How bad it is to see one: contact data is a weak signal, numbers that open accounts or prove identity are not.
@@ -147,7 +166,9 @@ impl PiiType {
             | Self::IntlPhone
             | Self::IpAddress
             | Self::DateOfBirth
-            | Self::MacAddress => Severity::Low,
+            | Self::MacAddress
+            | Self::PostalAddress
+            | Self::CryptoWallet => Severity::Low,
             _ => Severity::Medium,
         }
     }
@@ -161,9 +182,10 @@ impl PiiType {
             | Self::FrNir
             | Self::BrCpf
             | Self::ItFiscalCode
-            | Self::CnResidentId => 0.95,
+            | Self::CnResidentId
+            | Self::CryptoWallet => 0.95,
             Self::IntlPhone | Self::Ssn | Self::UkNin | Self::InAadhaar | Self::NhsNumber => 0.9,
-            Self::IpAddress | Self::EsDni | Self::CanadianSin | Self::AustralianTfn => 0.85,
+            Self::IpAddress | Self::PostalAddress | Self::EsDni | Self::CanadianSin | Self::AustralianTfn => 0.85,
             Self::PlPesel | Self::KrRrn | Self::NlBsn | Self::TrIdentity => 0.9,
             Self::PhoneNumber | Self::Passport | Self::DateOfBirth | Self::MacAddress => 0.8,
         }
@@ -178,7 +200,7 @@ pub(crate) struct Pii {
     pub(crate) end: usize,
 }
 
-/// Longest token that can be personal data; longer ones are keys, hashes or encoded blobs and are skipped whole.
+/// Longest token that can be personal data, but for wallets; longer ones are keys, hashes or encoded blobs and are skipped whole.
 const TOKEN_MAX: usize = 40;
 
 /// Numbers that follow each other, with nothing but a sign or two between.
@@ -268,10 +290,13 @@ impl<'a> Scanner<'a> {
         let (others, _) = split_while(rest, u8::is_ascii_alphanumeric);
         let end = at + digits.len() + others.len();
         self.at = end;
-        if end - start > TOKEN_MAX {
-            return None;
-        }
         let token = Token { text, start, end, floor: self.floor };
+        if end - start > TOKEN_MAX {
+            return wallet::read(token);
+        }
+        if let Some(found) = address::around(token).or_else(|| wallet::read(token)) {
+            return Some(found);
+        }
         let is_number = others.is_empty() && text.get(start..at).unwrap_or_default().iter().all(u8::is_ascii_digit);
         let found = if is_number {
             self.row.add(text, start, end);

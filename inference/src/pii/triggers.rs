@@ -6,6 +6,7 @@
 use memchr::memchr;
 
 use super::number::{DIGITS_TOTAL_MIN, month_at};
+use super::wallet::WALLET_BYTES_MIN;
 use crate::bits::{self, BLOCK, block};
 
 /// Finds the triggers.
@@ -18,6 +19,9 @@ pub(super) struct Triggers {
     /// Where the next `@` is, if it was looked for: the end of the text where there is none.
     sign_at: Option<usize>,
 }
+
+/// Digits of the postal codes that are digits only.
+const POSTAL_CODE_DIGITS: usize = 5;
 
 /// What a byte may be for a number beside it, a bit each: a letter or digit, ...
 const WORD: u8 = 1;
@@ -98,10 +102,18 @@ fn end_of_small(text: &[u8], (start, end): (usize, usize)) -> Option<usize> {
         return None;
     }
     if is(after, WORD) {
-        // What small letters follow is no identifier.
+        // What small letters follow is no identifier, if it is no wallet.
         let rest = text.get(end..)?;
         let letters = rest.iter().take_while(|byte| is(**byte, WORD)).count();
-        return (is(after, SMALL) && rest.get(letters) != Some(&b':')).then_some(end + letters);
+        let is_short = end - start + letters < WALLET_BYTES_MIN;
+        return (is(after, SMALL) && is_short && rest.get(letters) != Some(&b':')).then_some(end + letters);
+    }
+    // `10115 Berlin`, `CA 94043`.
+    let is_before_place = after == b' ' && next.is_ascii_uppercase() || after == b',' && far.is_ascii_uppercase();
+    let is_behind_state =
+        || before == b' ' && start.checked_sub(2).and_then(|at| text.get(at)).is_some_and(u8::is_ascii_alphabetic);
+    if end - start == POSTAL_CODE_DIGITS && (is_before_place || is_behind_state()) {
+        return None;
     }
     let goes_on = is(after, IN_ROW) && (is(next, DIGIT) || is(far, DIGIT));
     let is_day = end - start <= 2;

@@ -6,7 +6,7 @@ use super::*;
 
 const ALL: Taking = Taking { personal: true, secrets: true };
 /// What is taken out, and what looks like it; `~` marks are removed, so that scanners of code hosts stay quiet.
-const WORDS: [&str; 48] = [
+const WORDS: [&str; 66] = [
     "jane@example.com",
     "jane.doe",
     "@",
@@ -55,6 +55,24 @@ const WORDS: [&str; 48] = [
     "1975",
     "1111",
     "12:",
+    "12",
+    "Baker Street,",
+    "London",
+    "SW1A 2AA",
+    "Hauptstr. 5,",
+    "10115 Berlin",
+    "am Main",
+    "rue de la",
+    "Paix, 75002 Paris",
+    "Flat 3,",
+    "PO Box",
+    "Boise, ID 83702",
+    "ul. Nowa",
+    "00-590 Nowy",
+    "Targ",
+    "Via Roma",
+    "%20Main%20St%2C",
+    "1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa",
 ];
 
 fn without(text: &str, pieces: &[Taken]) -> String {

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use weir_config::settings::{Budgets, CostCaps};
+use weir_config::settings::{Budget, Budgets, CostCaps};
 use weir_config::vocab::{KeyId, Operation, TenantId, Timestamp};
 
 use super::decide::Enforced;
@@ -60,6 +60,11 @@ fn hold(core: &Core, enforced: &mut Enforced) -> Result<(), Refusal> {
             return Err(uncounted_tunnel());
         }
         refuse_tunnel_over_budget(core, &caps, &exchange.journal.ids)
+    } else if exchange.journal.fetches_results() {
+        // What it costs is known once it is there; the provider has billed it before.
+        let of_key = caps.key;
+        count_turn(core, &mut exchange.journal, of_key);
+        Ok(())
     } else if matches!(payload, Payload::Empty) || !bills(head, exchange.route.operation) {
         Ok(())
     } else {
@@ -95,7 +100,7 @@ pub(super) fn has_room(core: &Core, exchange: &Exchange) -> Result<(), Refusal> 
     refuse_tunnel_over_budget(core, &caps, &CallIds { start_time: Timestamp::now(), ..exchange.journal.ids.clone() })
 }
 
-/// Has what a server's turn will have cost counted in the budgets.
+/// Has what a server's turn, or the results of a batch, will have cost counted in the budgets, however little is left of them.
 pub(super) fn count_turn(core: &Core, journal: &mut Journal, of_key: Option<(KeyId, Budgets)>) {
     let settings = Rc::clone(&journal.settings);
     let cost_caps = &settings.cost_caps;
@@ -109,8 +114,7 @@ pub(super) fn count_turn(core: &Core, journal: &mut Journal, of_key: Option<(Key
         status: cost_caps.status.0,
     };
     let now_s = journal.ids.start_time.micros() / MICROS_PER_SECOND;
-    // Nothing is reserved: it has begun, whatever is left.
-    if let Ok(reservation) = caps.reserve(core, &journal.ids, 0, now_s) {
+    if let Ok(reservation) = caps.count(core, &journal.ids, now_s) {
         journal.reserved(reservation, None);
     }
 }
@@ -147,6 +151,22 @@ impl<'a> Caps<'a> {
         let reservation = spend.reserve(ids.tenant_id, agent, &own, &over_all, estimate, now_s)?;
         match &self.key {
             Some((key, budgets)) => reservation.and_of_key((ids.tenant_id, *key), budgets, now_s),
+            None => Ok(reservation),
+        }
+    }
+
+    /// The accounts that this call is charged to, with nothing reserved in them and no limit: it has begun, whatever is left.
+    fn count(&self, core: &Core, ids: &CallIds, now_s: i64) -> Result<Reservation, Exceeded> {
+        let unlimited =
+            |budgets: &Budgets| budgets.map(|budget| budget.map(|budget| Budget { hard_nano_usd: u64::MAX, ..budget }));
+        let (agent, spend) = (agent_of(ids), &core.process.parts.spend);
+        let (own, over_all) = match self.agents {
+            Some(caps) => (unlimited(caps.budgets(agent)), unlimited(&caps.tenant_budgets)),
+            None => (Budgets::default(), Budgets::default()),
+        };
+        let reservation = spend.reserve(ids.tenant_id, agent, &own, &over_all, 0, now_s)?;
+        match &self.key {
+            Some((key, budgets)) => reservation.and_of_key((ids.tenant_id, *key), &unlimited(budgets), now_s),
             None => Ok(reservation),
         }
     }

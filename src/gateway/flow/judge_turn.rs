@@ -3,11 +3,12 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use weir_config::vocab::TraceId;
 
 use super::admit_request::turn_within_rates;
 use super::exchange::Exchange;
 use super::speaks::Speaks;
-use super::turns::{Asks, Peek};
+use super::turns::Asks;
 use super::{allow, caps, decide, look, operations};
 use crate::exchange::Refusal;
 use crate::process::Core;
@@ -62,17 +63,22 @@ async fn stages(
 }
 
 /// The event that tells the client of a refusal.
-pub(super) fn error_event(speaks: Speaks, peek: &Peek<'_>, refusal: &Refusal, journal: &Journal) -> Vec<u8> {
-    let body = refusal.body(weir_config::vocab::Dialect::ChatCompletions, journal.trace_id());
+pub(super) fn error_event(
+    speaks: Speaks,
+    (lane, event_id): (Option<&str>, Option<&str>),
+    refusal: &Refusal,
+    trace_id: TraceId,
+) -> Vec<u8> {
+    let body = refusal.body(weir_config::vocab::Dialect::ChatCompletions, trace_id);
     let mut error = serde_json::from_slice::<Value>(&body).map(|mut body| body["error"].take()).unwrap_or_default();
     let mut event = match speaks {
         Speaks::Responses => json!({ "type": "error", "status": refusal.status }),
-        Speaks::Realtime => json!({ "type": "error", "event_id": format!("event_{}", journal.trace_id()) }),
+        Speaks::Realtime => json!({ "type": "error", "event_id": format!("event_{trace_id}") }),
     };
-    if let (Speaks::Realtime, Some(event_id)) = (speaks, peek.event) {
+    if let (Speaks::Realtime, Some(event_id)) = (speaks, event_id) {
         error["event_id"] = json!(event_id);
     }
-    if let Some(lane) = peek.lane {
+    if let Some(lane) = lane {
         event["stream_id"] = json!(lane);
     }
     event["error"] = error;

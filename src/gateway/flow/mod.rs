@@ -27,7 +27,8 @@
 //! upstream  write to the provider, await the head of its answer, while the client waits
 //! answer_listener  interim responses and the head, from the first byte, also while the request is still being sent
 //! tunnel    both directions of a WebSocket, once the provider has switched; speaks: by
-//!           which path it is read, turns: what is said there, judge_turn: whether it may go on
+//!           which path it is read, turns: what is said there, judge_turn: whether it may go on,
+//!           answers: what the server says, tapped_turn: what looks at that before the client has it
 //! relay     the answer, byte by byte as it comes, with a tap beside it
 //! tapped    the tap itself, and how an answer ends that it stops
 //! unread_answer  what of an answer nobody will read
@@ -42,6 +43,7 @@
 mod admit_request;
 mod allow;
 mod answer_listener;
+mod answers;
 mod asking;
 mod attempts;
 mod authenticate;
@@ -69,6 +71,7 @@ mod serve;
 mod speaks;
 mod steer;
 mod tapped;
+mod tapped_turn;
 mod target;
 mod tunnel;
 mod turns;

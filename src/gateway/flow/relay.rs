@@ -94,7 +94,7 @@ pub(super) async fn answer(
     // While a tap holds all of an answer back, its client has been told nothing.
     let untold = relay.head_is_due && tapped.is_some();
     let halt = if let Body::Halted(halt) = &ended { Some(*halt) } else { None };
-    let replaced = tapped.and_then(|tapped| tapped::record(&core, &mut exchange.journal, &tapped, halt));
+    let replaced = tapped.and_then(|tapped| tapped::record(&core, &mut exchange.journal, tapped.tapped(), halt));
     if let Some(refusal) = replaced.or_else(|| ended.refusal().filter(|_| untold)) {
         // The provider has answered and bills it, whatever the client is told.
         exchange.journal.left_unanswered();

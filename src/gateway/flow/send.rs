@@ -221,6 +221,7 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
     let hops = target::hops_left(head).ok().flatten();
     let mut host_written = false;
     let plain = wants_plain(exchange.settings());
+    let counts_results = exchange.journal.counts_results();
     let no_extensions = websocket::forbids_extensions(exchange.settings(), head);
     for field in head.fields() {
         if field.is("host") {
@@ -236,6 +237,8 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
             writer.relay_with_number(field, hops.saturating_sub(1));
         } else if no_extensions && field.is("sec-websocket-extensions") {
             // None is offered.
+        } else if counts_results && (field.is("range") || field.is("if-range")) {
+            // A part of the results would be charged as if it were all of them.
         } else if plain && field.is("accept-encoding") {
             // Written once, below.
         } else if field.is("traceparent") && trace.is_some() {

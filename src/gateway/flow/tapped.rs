@@ -105,6 +105,10 @@ impl Through {
         self.tapped.redaction().left.is_some()
     }
 
+    pub(super) const fn tapped(&self) -> &Tapped {
+        &self.tapped
+    }
+
     /// Whether the client gets it without the content coding it came with.
     pub(super) fn is_decoded(&self) -> bool {
         self.decoder.is_some()
@@ -158,8 +162,7 @@ impl Through {
 }
 
 /// Notes what the tap did, and what the client gets where it has seen nothing of the answer.
-pub(super) fn record(core: &Core, journal: &mut Journal, through: &Through, halt: Option<Halt>) -> Option<Refusal> {
-    let tapped = &through.tapped;
+pub(super) fn record(core: &Core, journal: &mut Journal, tapped: &Tapped, halt: Option<Halt>) -> Option<Refusal> {
     if tapped.most_held_bytes() > 0 {
         core.meter.held_back(tapped.most_held_bytes());
         journal.tag("response_held_bytes", tapped.most_held_bytes().to_string());

@@ -1,9 +1,9 @@
 //! WebSocket: once the provider has agreed to switch, both directions are copied as they come, and the copy is read.
 //!
-//! Invariant: bytes pass in order and unchanged; a side that takes nothing holds up the other after one buffer; when one
-//! side ends the other is told at once. A message of the client is held until it is whole only where somebody may say no to it, and
-//! then it goes on as it came or not at all. What is said has records of its own (`turns`); that of the socket counts bytes and says
-//! what was not read.
+//! Invariant: bytes pass in order, and unchanged but for what is taken out of answers (`answers`); a side that takes nothing holds up the
+//! other after one buffer; when one side ends the other is told at once. A message of the client is held until it is whole only where
+//! somebody may say no to it, and then it goes on as it came or not at all. What is said has records of its own (`turns`); that of the
+//! socket counts bytes and says what was not read.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -19,11 +19,13 @@ use weir_config::settings::PiiAction;
 use weir_config::vocab::Unread;
 
 use super::admit_request::turn_within_rates;
+use super::answers::Answers;
 use super::caps;
 use super::exchange::Exchange;
 use super::judge_turn::{error_event, judge};
 use super::speaks::Speaks;
-use super::turns::{Asks, NewTurn, Peek, Turns};
+use super::tapped::Halt;
+use super::turns::{Asks, Heard, Looked, NewTurn, Peek, Turns};
 use super::upstream::Answered;
 use crate::client::session::{Next, Session};
 use crate::codec::websocket::{Event, Extensions, Frames, MESSAGE_BYTES_MAX, close_frame, text_frame};
@@ -37,11 +39,11 @@ use crate::settle::journal::Journal;
 use crate::wire::{HeadWriter, ResponseHead};
 
 /// Code of a close that says a message broke a rule of this side (RFC 6455 section 7.4.1).
-const POLICY_VIOLATION: u16 = 1008;
+pub(super) const POLICY_VIOLATION: u16 = 1008;
 /// Why a socket ends whose message has no room.
 const NO_ROOM: &str = "there is no memory for a message of this size at the moment; send it again, or by HTTP";
 /// What is held of a message beside its text: heads of its frames, and frames between them.
-const HELD_BEYOND_MESSAGE: usize = 64 * 1024;
+pub(super) const HELD_BEYOND_MESSAGE: usize = 64 * 1024;
 
 /// Code of a close that says there is no room at the moment (IANA's registry of close codes).
 const TRY_AGAIN_LATER: u16 = 1013;
@@ -61,8 +63,8 @@ pub(super) async fn serve(
     answered: Answered,
 ) -> Next {
     let Answered { head, rest, .. } = answered;
-    let is_unread = Speaks::of(&exchange.head).is_none()
-        || Extensions::read(head.get_all("sec-websocket-extensions")) == Extensions::Unknown;
+    let extensions = Extensions::read(head.get_all("sec-websocket-extensions"));
+    let is_unread = Speaks::of(&exchange.head).is_none() || extensions == Extensions::Unknown;
     let journal = &mut exchange.journal;
     journal.answered(head.status);
     journal.tunnelled();
@@ -75,7 +77,7 @@ pub(super) async fn serve(
     let early = std::mem::take(&mut session.buf);
     let Some(upstream) = lease.conn() else { return Next::Close };
     let core = Rc::clone(&session.core);
-    let reading = reading(&core, &exchange, &head);
+    let reading = reading(&core, &exchange, extensions);
     if reading.is_none() {
         exchange.journal.passes_unread(Unread::WebSocket);
     }
@@ -90,21 +92,24 @@ pub(super) async fn serve(
         sent: Cell::new(0),
         received: Cell::new(0),
         said: RefCell::new(said),
-        from_server: RefCell::new(from_server_frames),
         room: RefCell::new(Room::new(&core, &exchange)),
         unread: Cell::new(0),
         injected: RefCell::new(Vec::new()),
         waker: Cell::new(None),
+        between: Cell::new(true),
         closes: Cell::new(false),
     };
+    let is_deflated = matches!(extensions, Extensions::Deflate(..));
+    let mut answers = from_server_frames.map(|frames| Answers::new(&core, frames, is_deflated));
     let (mut ours, mut theirs) = (session.conn.duplex(), upstream.duplex());
     let mut open_for = Duration::ZERO;
     let split = match (ours.split(), theirs.split()) {
         (Ok((from_client, to_client)), Ok((from_provider, to_provider))) => {
             tunnel.touch();
             let mut listener = from_client_frames.map(|frames| Listener::new(&core, &mut exchange, frames));
-            let sending = tunnel.pump(End::Client, from_client, to_provider, early, listener.as_mut());
-            let receiving = tunnel.pump(End::Provider, from_provider, to_client, rest, None);
+            let (requests, answers) = (Reader::of_client(listener.as_mut()), Reader::of_server(answers.as_mut()));
+            let sending = tunnel.pump(End::Client, from_client, to_provider, early, requests);
+            let receiving = tunnel.pump(End::Provider, from_provider, to_client, rest, answers);
             let open = Instant::now();
             futures_util::join!(sending, receiving);
             open_for = open.elapsed();
@@ -126,9 +131,9 @@ pub(super) async fn serve(
 }
 
 /// What reads the two directions, where somebody here can; `None` for what nobody reads.
-fn reading(core: &Rc<Core>, exchange: &Exchange, head: &ResponseHead) -> Option<(Frames, Frames, Turns)> {
+fn reading(core: &Rc<Core>, exchange: &Exchange, extensions: Extensions) -> Option<(Frames, Frames, Turns)> {
     let speaks = Speaks::of(&exchange.head).filter(|_| exchange.journal.wants_text())?;
-    let (client, server) = Extensions::read(head.get_all("sec-websocket-extensions")).readers()?;
+    let (client, server) = extensions.readers()?;
     Some((client, server, Turns::new(speaks, NewTurn::of(core, exchange))))
 }
 
@@ -164,7 +169,7 @@ enum End {
     Refused,
 }
 
-struct Tunnel {
+pub(super) struct Tunnel {
     idle: Deadline,
     idle_limit: Duration,
     client: RawFd,
@@ -174,8 +179,6 @@ struct Tunnel {
     received: Cell<u64>,
     /// What has been said, where somebody reads it.
     said: RefCell<Option<Turns>>,
-    /// Reads the server's frames.
-    from_server: RefCell<Option<Frames>>,
     /// Room for the server's messages.
     room: RefCell<Room>,
     /// Messages that passed unread.
@@ -184,6 +187,8 @@ struct Tunnel {
     injected: RefCell<Vec<u8>>,
     /// Wakes the direction that writes them.
     waker: Cell<Option<Waker>>,
+    /// The next byte of the server's for the client is the first of a frame.
+    between: Cell<bool>,
     /// Behind them the socket is closed.
     closes: Cell<bool>,
 }
@@ -418,7 +423,7 @@ impl<'e> Listener<'e> {
         mut journal: Box<Journal>,
         (speaks, compressed): (Speaks, bool),
     ) -> Result<(), ()> {
-        let event = error_event(speaks, peek, refusal, &journal);
+        let event = error_event(speaks, (peek.lane, peek.event), refusal, journal.trace_id());
         journal.refused(refusal, event.len() as u64);
         drop(journal);
         self.held.clear();
@@ -429,6 +434,44 @@ impl<'e> Listener<'e> {
             return Err(());
         }
         Ok(())
+    }
+}
+
+/// What reads one direction, where somebody does.
+enum Reader<'r, 'e> {
+    Requests(&'r mut Listener<'e>),
+    Answers(&'r mut Answers),
+    None,
+}
+
+impl<'r, 'e> Reader<'r, 'e> {
+    fn of_client(listener: Option<&'r mut Listener<'e>>) -> Self {
+        listener.map_or(Self::None, Self::Requests)
+    }
+
+    fn of_server(answers: Option<&'r mut Answers>) -> Self {
+        answers.map_or(Self::None, Self::Answers)
+    }
+
+    /// Reads what has come, and gives what may go on; `Err` where the socket ends.
+    async fn take(&mut self, tunnel: &Tunnel, data: Bytes) -> Result<Bytes, ()> {
+        match self {
+            Self::Requests(listener) => listener.take(tunnel, data).await,
+            Self::Answers(answers) => {
+                let passed = answers.take(tunnel, data).await;
+                tunnel.between.set(answers.is_between_frames());
+                passed
+            }
+            Self::None => Ok(data),
+        }
+    }
+
+    /// What still goes on once nothing more comes.
+    async fn end(&mut self, tunnel: &Tunnel) -> Bytes {
+        match self {
+            Self::Answers(answers) => answers.end(tunnel).await,
+            Self::Requests(_) | Self::None => Bytes::new(),
+        }
     }
 }
 
@@ -449,7 +492,7 @@ impl Tunnel {
     }
 
     /// We close the socket.
-    fn close(&self, code: u16, reason: &str) {
+    pub(super) fn close(&self, code: u16, reason: &str) {
         self.closes.set(true);
         self.inject(&close_frame(code, reason));
     }
@@ -457,7 +500,7 @@ impl Tunnel {
     /// Waits for a frame of our own that may be written now.
     async fn injection(&self) -> Bytes {
         poll_fn(|context| {
-            let between = self.from_server.borrow().as_ref().is_none_or(Frames::is_between_frames);
+            let between = self.between.get();
             let mut injected = self.injected.borrow_mut();
             if injected.is_empty() || !between {
                 self.waker.set(Some(context.waker().clone()));
@@ -468,31 +511,43 @@ impl Tunnel {
         .await
     }
 
-    /// Reads what the server has sent.
-    fn answered(&self, data: &[u8]) {
-        let mut frames = self.from_server.borrow_mut();
-        let Some(reader) = frames.as_mut() else { return };
-        let mut rest = data;
-        while !rest.is_empty() {
-            let event = reader.next(&mut rest);
-            if !self.room.borrow_mut().holds(reader.held_bytes()) {
-                reader.leave_out();
-            }
-            match event {
-                Ok(None | Some(Event::Piece | Event::Control)) => {}
-                Ok(Some(Event::Text { .. })) => {
-                    let message = reader.take_message();
-                    if let Some(turns) = self.said.borrow_mut().as_mut() {
-                        turns.answered(&message);
-                    }
-                }
-                Ok(Some(Event::Binary | Event::Unread)) => self.unread.set(self.unread.get() + 1),
-                Err(_) => {
-                    self.unread.set(self.unread.get() + 1);
-                    *frames = None;
-                    return;
-                }
-            }
+    /// A message passes unread.
+    pub(super) fn count_unread(&self) {
+        self.unread.set(self.unread.get() + 1);
+    }
+
+    /// Whether there is room for so many bytes of a message of the server's.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.room.borrow_mut().holds(bytes)
+    }
+
+    /// Whether anything looks at an answer that is under way.
+    pub(super) fn has_taps(&self) -> bool {
+        self.said.borrow().as_ref().is_some_and(Turns::has_taps)
+    }
+
+    /// The server has said this.
+    pub(super) fn heard(&self, message: &[u8]) -> Heard {
+        let mut said = self.said.borrow_mut();
+        said.as_mut().map_or(Heard::Passes { redacts: false }, |turns| turns.answered(message))
+    }
+
+    /// The tap of a turn has said what becomes of a message.
+    pub(super) fn looked(&self, looked: Looked, halt: Option<Halt>) {
+        if let Some(turns) = self.said.borrow_mut().as_mut() {
+            turns.looked(looked, halt);
+        }
+    }
+
+    /// The next turn whose tap may hold something, as the socket ends.
+    pub(super) fn next_tap(&self) -> Option<Looked> {
+        self.said.borrow_mut().as_mut()?.next_tap()
+    }
+
+    /// What waited in a tap has gone on.
+    pub(super) fn released(&self, looked: Looked, halt: Option<Halt>) {
+        if let Some(turns) = self.said.borrow_mut().as_mut() {
+            turns.released(looked, halt);
         }
     }
 
@@ -503,7 +558,7 @@ impl Tunnel {
         mut from: ReadHalf<'_, '_>,
         mut to: WriteHalf<'_, '_>,
         mut buf: BytesMut,
-        mut listener: Option<&mut Listener<'_>>,
+        mut reader: Reader<'_, '_>,
     ) {
         let stall = Deadline::new();
         let count = if source == End::Client { &self.sent } else { &self.received };
@@ -511,13 +566,17 @@ impl Tunnel {
             if buf.has_remaining() {
                 let mut data = buf.split().freeze();
                 count.set(count.get() + data.len() as u64);
-                if let Some(listener) = &mut listener {
-                    match listener.take(self, data).await {
-                        Ok(passed) => data = passed,
-                        Err(()) => break End::Refused,
+                match reader.take(self, data).await {
+                    Ok(passed) => data = passed,
+                    Err(()) => {
+                        if source == End::Provider {
+                            // No other direction says why.
+                            let why = Bytes::from(std::mem::take(&mut *self.injected.borrow_mut()));
+                            self.write(source, &mut to, why, &stall).await;
+                            to.finish().await;
+                        }
+                        break End::Refused;
                     }
-                } else if source == End::Provider {
-                    self.answered(&data);
                 }
                 if let Some(end) = self.write(source, &mut to, data, &stall).await {
                     break end;
@@ -548,6 +607,8 @@ impl Tunnel {
             };
             buf = filled;
             if !matches!(got, Ok(count) if count > 0) {
+                let rest = reader.end(self).await;
+                self.write(source, &mut to, rest, &stall).await;
                 break if self.idle.fired() { End::Idle } else { source };
             }
         };

@@ -2,7 +2,7 @@
 //!
 //! | interface | a turn begins | belongs to it | it ends |
 //! |---|---|---|---|
-//! | Responses | with the client's `response.create`, on the lane of its `stream_id` | what names its response, or its lane | `response.completed` and relatives, `error` |
+//! | Responses | with the client's `response.create`, on the lane of its `stream_id`; or with a `response.created` that nobody asked for | what names its response, or its lane | `response.completed` and relatives, `error` |
 //! | Realtime | with the server's `response.created`; its request is what the client has said since the last one | what names its response | `response.done` |
 //!
 //! Each turn has a journal of its own, like a request over HTTP: it settles when its answer has ended or the socket has. Invariants: at
@@ -15,12 +15,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use weir_config::settings::Budgets;
-use weir_config::vocab::{KeyId, Operation, Timestamp, Unread};
+use weir_config::vocab::{KeyId, Operation, Timestamp, TraceId, Unread};
 
 use super::caps;
 use super::exchange::{Exchange, raw_body};
 use super::parse::{admission, fresh_w3c_span};
 use super::speaks::Speaks;
+use super::tapped::Halt;
+use super::tapped_turn::TurnTap;
 use crate::exchange::Moments;
 use crate::json::{Event, Walker, integer};
 use crate::observe::{AnswerKind, AnswerReader};
@@ -144,9 +146,44 @@ fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
 }
 
 struct Turn {
+    /// Which turn of the socket it is.
+    number: u64,
     lane: Option<Box<str>>,
     response: Option<Box<str>>,
     journal: Box<Journal>,
+    /// What looks at the answer before the client has it.
+    tap: Option<Box<TurnTap>>,
+    /// The client has its end; the provider goes on.
+    is_stopped: bool,
+}
+
+/// What becomes of a message of the server.
+pub(super) enum Heard {
+    /// It goes on; where it belongs to no answer that is looked at, without what is taken out of answers.
+    Passes { redacts: bool },
+    /// Its answer was stopped.
+    Withheld,
+    /// The tap of its turn says.
+    Looked(Looked),
+}
+
+/// A turn whose tap is asked.
+pub(super) struct Looked {
+    number: u64,
+    pub(super) tap: Box<TurnTap>,
+    /// The answer ends with this message.
+    pub(super) ends: bool,
+    pub(super) speaks: Speaks,
+    pub(super) lane: Option<Box<str>>,
+    pub(super) response: Option<Box<str>>,
+    pub(super) trace: TraceId,
+}
+
+impl Turn {
+    fn looked(&self, tap: Box<TurnTap>, ends: bool, speaks: Speaks) -> Looked {
+        let (lane, response, trace) = (self.lane.clone(), self.response.clone(), self.journal.trace_id());
+        Looked { number: self.number, tap, ends, speaks, lane, response, trace }
+    }
 }
 
 /// What a message of the client is.
@@ -172,6 +209,8 @@ pub(super) enum Asks {
 pub(super) struct Turns {
     speaks: Speaks,
     open: Vec<Turn>,
+    /// Turns that have begun.
+    begun: u64,
     /// What the client has said since the last turn, as items of a list.
     said: Vec<u8>,
     /// Some of that was left out.
@@ -262,7 +301,7 @@ impl NewTurn {
 
 impl Turns {
     pub(super) fn new(speaks: Speaks, opening: NewTurn) -> Self {
-        Self { speaks, open: Vec::new(), said: Vec::new(), left_out: false, opening }
+        Self { speaks, open: Vec::new(), begun: 0, said: Vec::new(), left_out: false, opening }
     }
 
     /// What is spoken.
@@ -333,13 +372,23 @@ impl Turns {
         if let Some(lane) = lane {
             journal.tag("stream_id", lane.chars().take(128).collect());
         }
-        self.open.push(Turn { lane: lane.map(Into::into), response: None, journal });
+        let tap = TurnTap::of(&self.opening.core, &journal).map(Box::new);
+        self.begun += 1;
+        let lane = lane.map(Into::into);
+        self.open.push(Turn { number: self.begun, lane, response: None, journal, tap, is_stopped: false });
     }
 
-    /// The server has said this, which goes to the client.
-    pub(super) fn answered(&mut self, message: &[u8]) {
-        let Some(peek) = Peek::at(message) else { return };
-        if self.speaks == Speaks::Realtime && peek.kind == "response.created" {
+    /// Whether anything looks at an answer that is under way.
+    pub(super) fn has_taps(&self) -> bool {
+        self.open.iter().any(|turn| turn.tap.is_some() || turn.is_stopped)
+    }
+
+    /// The server has said this.
+    pub(super) fn answered(&mut self, message: &[u8]) -> Heard {
+        let Some(peek) = Peek::at(message) else { return Heard::Passes { redacts: true } };
+        // What steers an answer over Responses may be followed by one that nobody has asked for by itself.
+        let begins = self.speaks == Speaks::Realtime || self.turn_of(&peek).is_none();
+        if begins && peek.kind == "response.created" {
             let said = std::mem::take(&mut self.said);
             let mut journal = self.journal(request_of(&String::from_utf8_lossy(&said)), true);
             caps::count_turn(&self.opening.core, &mut journal, self.opening.exchange.key_budgets);
@@ -348,9 +397,11 @@ impl Turns {
             }
             self.begin(peek.lane, journal);
         }
-        let Some(at) = self.turn_of(&peek) else { return };
-        let ends = self.ends(&peek);
-        let Some(turn) = self.open.get_mut(at) else { return };
+        let at = self.turn_of(&peek);
+        let (ends, speaks) = (self.ends(&peek), self.speaks);
+        let Some((at, turn)) = at.and_then(|at| Some((at, self.open.get_mut(at)?))) else {
+            return Heard::Passes { redacts: true };
+        };
         if turn.response.is_none()
             && let Some(id) = peek.response
         {
@@ -370,9 +421,53 @@ impl Turns {
         } else {
             turn.journal.relayed(message.len() + 1, [message, b"\n"].into_iter());
         }
+        let is_sound = matches!(peek.kind, "response.output_audio.delta" | "response.audio.delta");
+        let heard = match turn.tap.take() {
+            _ if turn.is_stopped => Heard::Withheld,
+            Some(tap) if is_sound => {
+                turn.tap = Some(tap);
+                Heard::Passes { redacts: false }
+            }
+            None => Heard::Passes { redacts: false },
+            Some(tap) => return Heard::Looked(turn.looked(tap, ends, speaks)),
+        };
         if ends {
             drop(self.open.remove(at));
         }
+        heard
+    }
+
+    /// The tap has said what becomes of the message.
+    pub(super) fn looked(&mut self, looked: Looked, halt: Option<Halt>) {
+        let Some(at) = self.open.iter().position(|turn| turn.number == looked.number) else { return };
+        let Some(turn) = self.open.get_mut(at) else { return };
+        if looked.ends || halt.is_some() {
+            looked.tap.record(&self.opening.core, &mut turn.journal, halt);
+            turn.is_stopped = halt.is_some();
+        } else {
+            turn.tap = Some(looked.tap);
+        }
+        if looked.ends {
+            drop(self.open.remove(at));
+        }
+    }
+
+    /// What waited in the tap has gone on: the socket ends.
+    pub(super) fn released(&mut self, looked: Looked, halt: Option<Halt>) {
+        if let Some(turn) = self.open.iter_mut().find(|turn| turn.number == looked.number) {
+            looked.tap.record(&self.opening.core, &mut turn.journal, halt);
+            turn.is_stopped = halt.is_some();
+        }
+    }
+
+    /// The next turn whose tap may hold something.
+    pub(super) fn next_tap(&mut self) -> Option<Looked> {
+        let speaks = self.speaks;
+        self.open.iter_mut().find_map(|turn| {
+            let tap = turn.tap.take()?;
+            // Its end has not come: it stays open.
+            Some(turn.looked(tap, false, speaks))
+        })
     }
 
     fn ends(&self, peek: &Peek<'_>) -> bool {

@@ -20,10 +20,11 @@ pub(super) fn check_allowed(settings: &Settings, head: &RequestHead) -> Result<(
     Err(unavailable(message))
 }
 
-/// Whether extensions are kept from being agreed on: a compressed message cannot be held back without spoiling those behind it, which
-/// are compressed with what it said.
+/// Whether extensions are kept from being agreed on: a compressed message cannot be held back, stopped or changed without spoiling
+/// those behind it, which are compressed with what it said.
 pub(super) fn forbids_extensions(settings: &Settings, head: &RequestHead) -> bool {
-    head.upgrade_websocket && settings.enforcement.can_block() && Speaks::of(head).is_some()
+    let changes = settings.enforcement.can_block() || settings.stops_streams() || settings.redacts_answers();
+    head.upgrade_websocket && changes && Speaks::of(head).is_some()
 }
 
 /// "Speak HTTP instead": clients that have both go on by requests, which are read and recorded, and do not give up as they do at 403.

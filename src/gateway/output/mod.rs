@@ -30,7 +30,7 @@ use weir_inference::Taker;
 use crate::exchange::{Analysis, Skip};
 use crate::observe::AnswerKind;
 use crate::process::Core;
-use crate::rewrite::{Framed, Tap};
+use crate::rewrite::{Framed, HOLD_BYTES_MAX, Tap};
 use crate::settle::journal::Journal;
 
 pub(crate) use body::{Body, sniffed};
@@ -59,6 +59,21 @@ pub(crate) fn tap(core: &Rc<Core>, journal: &Journal, status: u16, form: Form) -
 /// Gets what these settings take out of answers ready, before a core needs it.
 pub(crate) fn prepare(settings: &Settings) {
     drop(Taker::new(redact::taking(settings)));
+}
+
+/// A message that belongs to no answer, without what these settings take out of answers, and how many pieces those were; `None` where
+/// that is nothing.
+pub(crate) fn without(settings: &Settings, message: &[u8]) -> Option<(bytes::Bytes, usize)> {
+    if !settings.redacts_answers() || message.len() > HOLD_BYTES_MAX {
+        return None;
+    }
+    let mut redactor = redact::Redactor::new(Framed::Whole, redact::taking(settings));
+    let message = bytes::Bytes::copy_from_slice(message);
+    redactor.read(&message);
+    redactor.end();
+    let without = redactor.pass(message);
+    let taken = redactor.redaction().taken;
+    (taken > 0).then_some((without, taken))
 }
 
 /// What an answer looks like.

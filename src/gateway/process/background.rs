@@ -8,7 +8,7 @@
 //! Bounded: at [`WAITING_MAX`] answers, or after [`WAITING_LIMIT`], the oldest gives way and its reservation settles with
 //! the estimate. One short lock, taken by such calls alone. Nothing survives the process: docs/decisions.md says why.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -104,28 +104,32 @@ impl<T> Background<T> {
 /// Results of batches that are remembered as charged.
 const CHARGED_MAX: usize = 16_384;
 
-/// What has been charged already: bounded, the oldest is forgotten first.
+/// What has been charged already, in nanodollars: bounded, the oldest is forgotten first.
 #[derive(Default)]
 pub(crate) struct Charged {
-    inner: Mutex<(HashSet<Key>, VecDeque<Key>)>,
+    inner: Mutex<(HashMap<Key, u64>, VecDeque<Key>)>,
 }
 
 impl Charged {
-    /// Whether this is the first time.
-    pub(crate) fn is_first(&self, tenant: TenantId, path: &str) -> bool {
+    /// What is to be charged of results that cost `nano_usd` as far as they have come: all of it the first time, then what a longer
+    /// fetch brings beyond those before; `None` where nothing is new.
+    pub(crate) fn beyond(&self, tenant: TenantId, path: &str, nano_usd: u64) -> Option<u64> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let (known, order) = &mut *inner;
         let key = (tenant, Box::from(path));
-        if !known.insert(key.clone()) {
-            return false;
+        if let Some(before) = known.get_mut(&key) {
+            let more = nano_usd.checked_sub(*before).filter(|more| *more > 0)?;
+            *before = nano_usd;
+            return Some(more);
         }
+        known.insert(key.clone(), nano_usd);
         order.push_back(key);
         if order.len() > CHARGED_MAX
             && let Some(oldest) = order.pop_front()
         {
             known.remove(&oldest);
         }
-        true
+        Some(nano_usd)
     }
 }
 
@@ -134,6 +138,16 @@ mod tests {
     use super::*;
 
     const TENANT: TenantId = TenantId::DEFAULT;
+
+    #[test]
+    fn results_are_charged_once_and_what_a_longer_fetch_brings_beyond() {
+        let charged = Charged::default();
+        assert_eq!(
+            [300, 300, 100, 700, 700].map(|cost| charged.beyond(TENANT, "a", cost)),
+            [Some(300), None, None, Some(400), None]
+        );
+        assert_eq!(charged.beyond(TENANT, "b", 0), Some(0));
+    }
 
     fn begin(background: &Background<u8>, id: &str, now: Instant) -> Option<u8> {
         background.begin(TENANT, id, Open::default(), now).map(|(_, told)| told)

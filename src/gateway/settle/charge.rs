@@ -179,10 +179,12 @@ fn of_usage(usage: &Usage) -> Counted {
         images: media.images,
         web_searches: tool_runs.web_searches,
         file_searches: tool_runs.file_searches,
-        tier: tier.map(|tier| match tier {
-            observe::Tier::Priority => Tier::Priority,
-            observe::Tier::Flex => Tier::Flex,
-            observe::Tier::Batch => Tier::Batch,
+        tier: tier.and_then(|tier| match tier {
+            observe::Tier::Priority => Some(Tier::Priority),
+            observe::Tier::Flex => Some(Tier::Flex),
+            observe::Tier::Batch => Some(Tier::Batch),
+            observe::Tier::Standard => None,
+            observe::Tier::Unknown => Some(Tier::Unknown),
         }),
         ..Counted::default()
     }

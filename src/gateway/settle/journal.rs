@@ -360,6 +360,16 @@ impl Journal {
         (self.reservation, self.token_cap) = (Some(Box::new(reservation)), token_cap);
     }
 
+    /// Whether it may fetch the results of a batch, whose calls are charged then.
+    pub(crate) const fn fetches_results(&self) -> bool {
+        self.results.is_some()
+    }
+
+    /// Whether what it fetches counts in a budget: then all of it has to be seen.
+    pub(crate) const fn counts_results(&self) -> bool {
+        self.results.is_some() && self.reservation.is_some()
+    }
+
     /// The provider has the whole request, and nobody will learn what it makes of it: it may bill it, so the estimate stands.
     pub(crate) fn left_unanswered(&mut self) {
         self.reservation = None;

@@ -236,14 +236,27 @@ impl Publish {
     }
 }
 
-/// The calls of a batch are charged by the first fetch of its results, and not by those that follow; other files are no calls.
+/// The calls of a batch are charged by the first fetch of its results, and by later ones as far as those bring more of them than a
+/// fetch that was cut; other files are no calls.
 fn charge_results(process: &Process, finished: &mut Finished, path: &str) {
-    let is_batch = !finished.bill.batch.is_empty() && is_answered(&finished.span);
-    if !is_batch || !process.results.is_first(finished.span.tenant_id, path) {
-        finished.cost_nano_usd = None;
-        uncharge(&mut finished.span);
-        if is_batch {
-            finished.span.tags.insert(Cow::Borrowed("batch"), "charged_before".to_owned());
+    let span = &mut *finished.span;
+    let is_batch = !finished.bill.batch.is_empty() && is_answered(span);
+    let cost = finished.cost_nano_usd.unwrap_or(0);
+    let beyond = if is_batch { process.results.beyond(span.tenant_id, path, cost) } else { None };
+    match beyond {
+        Some(all) if all == cost => {}
+        Some(more) => {
+            finished.cost_nano_usd = Some(more);
+            span.estimated_cost_usd = Some(dollars(more));
+            span.attributes.remove(COST_BREAKDOWN);
+            span.tags.insert(Cow::Borrowed("batch"), "charged_in_part_before".to_owned());
+        }
+        None => {
+            finished.cost_nano_usd = None;
+            uncharge(span);
+            if is_batch {
+                span.tags.insert(Cow::Borrowed("batch"), "charged_before".to_owned());
+            }
         }
     }
 }

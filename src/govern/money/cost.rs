@@ -69,6 +69,8 @@ pub enum Tier {
     Flex,
     /// Within a day.
     Batch,
+    /// One that nobody here knows, and so without a price.
+    Unknown,
 }
 
 impl Tier {
@@ -78,6 +80,7 @@ impl Tier {
             Self::Priority => "priority",
             Self::Flex => "flex",
             Self::Batch => "batch",
+            Self::Unknown => "unknown_tier",
         }
     }
 }
@@ -124,6 +127,7 @@ const fn rates_of(price: &Price, tier: Tier) -> Option<TierRates> {
         Tier::Priority => price.tiers.priority,
         Tier::Flex => price.tiers.flex,
         Tier::Batch => price.tiers.batch,
+        Tier::Unknown => None,
     }
 }
 

@@ -332,8 +332,9 @@ impl Frames {
                         break;
                     }
                 }
-                // A last block may end a message before its bytes do; what follows begins anew.
-                Ok(Status::StreamEnd) if out.len() <= room => {
+                // A last block may end a message before its bytes do (RFC 7692 section 7.2.3.4). Of what is compressed behind it some
+                // readers see nothing and others all: only the empty block that such a sender leaves is none of that.
+                Ok(Status::StreamEnd) if out.len() <= room && is_empty_block(self.message.get(at..)) => {
                     inflate.state.reset(false);
                     break;
                 }
@@ -346,6 +347,12 @@ impl Frames {
         self.message = out;
         true
     }
+}
+
+/// Whether what stands behind a last block is the end of a message and nothing else: at most the head of an empty block.
+fn is_empty_block(rest: Option<&[u8]>) -> bool {
+    let behind = rest.unwrap_or_default().strip_suffix(&BLOCK_END);
+    matches!(behind, None | Some([] | [0]))
 }
 
 /// How long a frame's head is, as far as its first bytes tell.
@@ -362,6 +369,11 @@ const fn needed(known: &[u8]) -> usize {
 /// A frame of text as a server sends it: not masked, not compressed.
 pub fn text_frame(text: &[u8]) -> Vec<u8> {
     frame(1, text)
+}
+
+/// The same with bytes that are no text.
+pub fn binary_frame(bytes: &[u8]) -> Vec<u8> {
+    frame(2, bytes)
 }
 
 /// A frame that closes a socket.

@@ -165,17 +165,32 @@ pub enum Tier {
     Flex,
     /// Within a day.
     Batch,
+    /// As always.
+    Standard,
+    /// One that nobody here knows.
+    Unknown,
 }
 
 impl Tier {
-    /// From the name that a provider gives it; the usual one is none.
+    /// From the name that a provider gives it; `None` where it leaves that open.
     pub fn named(name: &str) -> Option<Self> {
+        const STANDARD: [&str; 7] = [
+            "default",
+            "standard",
+            "standard_only",
+            "on_demand",
+            "scale",
+            "PROVISIONED_THROUGHPUT",
+            "TRAFFIC_TYPE_UNSPECIFIED",
+        ];
         let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
         match () {
+            () if is(&["", "auto"]) => None,
+            () if is(&STANDARD) => Some(Self::Standard),
             () if is(&["priority", "ON_DEMAND_PRIORITY"]) => Some(Self::Priority),
             () if is(&["flex", "ON_DEMAND_FLEX"]) => Some(Self::Flex),
             () if is(&["batch"]) => Some(Self::Batch),
-            () => None,
+            () => Some(Self::Unknown),
         }
     }
 
@@ -185,6 +200,8 @@ impl Tier {
             Self::Priority => "priority",
             Self::Flex => "flex",
             Self::Batch => "batch",
+            Self::Standard => "standard",
+            Self::Unknown => "unknown",
         }
     }
 }

@@ -5,11 +5,14 @@
 pub(super) mod targets;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 pub(super) use super::{answer, readings};
 
 /// So many spoiled inputs are tried of each kind of reports.
 const SPOILED: usize = 2_000;
+/// Spoiled inputs that are kept to be spoiled again.
+const GENERATION: usize = 256;
 /// Inputs are replayed at up to so many lengths each.
 const CUTS_MAX: usize = 64;
 
@@ -36,42 +39,83 @@ fn every_input_of_the_corpora_keeps_the_promises_of_its_target() {
     }
 }
 
+/// SplitMix64, so that a finding comes again.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ mixed >> 31) % bound.max(1) as u64).unwrap()
+    }
+
+    /// One of these inputs, spoiled in a few places.
+    fn spoiled(&mut self, inputs: &[Vec<u8>]) -> Vec<u8> {
+        let mut input = inputs[self.below(inputs.len())].clone();
+        for _ in 0..=self.below(4) {
+            let at = self.below(input.len());
+            match self.below(4) {
+                0 if !input.is_empty() => input[at] = u8::try_from(self.below(256)).unwrap(),
+                1 if !input.is_empty() => input[at] ^= 1 << self.below(8),
+                2 => {
+                    let other = &inputs[self.below(inputs.len())];
+                    let from = self.below(other.len());
+                    let piece = other[from..].iter().take(self.below(64)).copied().collect::<Vec<u8>>();
+                    input.splice(at..at, piece);
+                }
+                _ => drop(input.drain(at..(at + self.below(16)).min(input.len()))),
+            }
+        }
+        input
+    }
+}
+
+fn corpus(name: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
+    let files = std::fs::read_dir(folder.join(name)).unwrap();
+    let mut inputs: Vec<Vec<u8>> = files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
+    inputs.sort();
+    inputs
+}
+
 #[test]
 fn reports_keep_their_promises_however_they_are_spoiled() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
-    // SplitMix64, so that a finding comes again.
-    let mut state = 18_u64;
-    let mut random = |below: usize| {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ mixed >> 31) % below.max(1) as u64).unwrap()
-    };
+    let mut random = Random(18);
     for name in ["otlp", "native"] {
-        let target = targets::by_name(name).unwrap();
-        let files = std::fs::read_dir(folder.join(name)).unwrap();
-        let mut inputs: Vec<Vec<u8>> = files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
-        inputs.sort();
+        let (target, inputs) = (targets::by_name(name).unwrap(), corpus(name));
         for _ in 0..SPOILED {
-            let mut input = inputs[random(inputs.len())].clone();
-            for _ in 0..=random(4) {
-                let at = random(input.len());
-                match random(4) {
-                    0 if !input.is_empty() => input[at] = u8::try_from(random(256)).unwrap(),
-                    1 if !input.is_empty() => input[at] ^= 1 << random(8),
-                    2 => {
-                        let other = &inputs[random(inputs.len())];
-                        let from = random(other.len());
-                        let piece = other[from..].iter().take(random(64)).copied().collect::<Vec<u8>>();
-                        input.splice(at..at, piece);
-                    }
-                    _ => drop(input.drain(at..(at + random(16)).min(input.len()))),
-                }
-            }
+            let input = random.spoiled(&inputs);
             let kept = std::panic::catch_unwind(|| target(&input));
             assert!(kept.is_ok(), "{name}: {:?}", String::from_utf8_lossy(&input));
         }
     }
+}
+
+/// `WEIR_FRAMES_SECONDS` for longer runs, `WEIR_FRAMES_SEED` for others; what was interesting is spoiled further.
+#[test]
+fn frames_of_sockets_keep_their_promises_however_they_are_spoiled() {
+    let of = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let until = of("WEIR_FRAMES_SECONDS").map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let mut random = Random(of("WEIR_FRAMES_SEED").unwrap_or(43));
+    let (target, mut inputs) = (targets::by_name("websocket").unwrap(), corpus("websocket"));
+    let committed = inputs.len();
+    let mut tried = 0_u64;
+    while until.map_or(tried < SPOILED as u64, |until| Instant::now() < until) {
+        let input = random.spoiled(&inputs);
+        let kept = std::panic::catch_unwind(|| target(&input));
+        assert!(kept.is_ok(), "{input:?}");
+        tried += 1;
+        // Faults on top of faults: some of what was tried is spoiled again.
+        if random.below(16) == 0 && input.len() < 4096 {
+            let at = committed + random.below(GENERATION);
+            match inputs.get_mut(at) {
+                Some(slot) => *slot = input,
+                None => inputs.push(input),
+            }
+        }
+    }
+    println!("{tried} streams of frames");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use weir_inference::Taking;
 pub(super) use document::RedactDocument;
 #[cfg(test)]
 pub(crate) use document::redacts;
+pub(super) use redactor::Redactor;
 pub(super) use stream::RedactStream;
 
 /// What is taken out of answers under these settings.

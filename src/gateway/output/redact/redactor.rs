@@ -43,7 +43,7 @@ struct Text {
 }
 
 /// Takes pieces out of one answer.
-pub(super) struct Redactor {
+pub(crate) struct Redactor {
     framed: Framed,
     taker: Taker,
     places: Places,
@@ -58,7 +58,7 @@ pub(super) struct Redactor {
 }
 
 impl Redactor {
-    pub(super) fn new(framed: Framed, taking: Taking) -> Self {
+    pub(crate) fn new(framed: Framed, taking: Taking) -> Self {
         Self::until(framed, taking, None)
     }
 
@@ -78,7 +78,7 @@ impl Redactor {
     }
 
     /// What has been done, and what could not be.
-    pub(super) const fn redaction(&self) -> Redaction {
+    pub(crate) const fn redaction(&self) -> Redaction {
         self.redaction
     }
 
@@ -100,7 +100,7 @@ impl Redactor {
     }
 
     /// Reads the next frame.
-    pub(super) fn read(&mut self, frame: &Bytes) {
+    pub(crate) fn read(&mut self, frame: &Bytes) {
         let content = Content::of(self.framed, frame);
         self.frames.push_back(Frame { content: None, strings: Vec::new(), changes: Vec::new(), open: 0 });
         let Some(content) = content else { return };
@@ -217,7 +217,7 @@ impl Redactor {
     }
 
     /// Nothing more comes.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         for at in 0..self.windows.len() {
             self.settle(at, true);
         }
@@ -230,7 +230,7 @@ impl Redactor {
     }
 
     /// The first frame in the form in which it goes on.
-    pub(super) fn pass(&mut self, bytes: Bytes) -> Bytes {
+    pub(crate) fn pass(&mut self, bytes: Bytes) -> Bytes {
         if self.frames.front().is_some_and(|frame| frame.open > 0) {
             self.left("held_too_much");
             self.end();
