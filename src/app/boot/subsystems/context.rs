@@ -78,6 +78,7 @@ pub(in crate::app::boot) struct Made {
     pub(in crate::app::boot) judging: Option<Judging>,
     pub(in crate::app::boot) offenders: Option<Arc<Offenders>>,
     pub(in crate::app::boot) exports: Exports,
+    pub(in crate::app::boot) receipts: Option<Receipts>,
     pub(in crate::app::boot) channels: Option<Channels>,
     pub(in crate::app::boot) reports: Arc<ReportBuilder>,
     pub(in crate::app::boot) identities: Arc<Identities>,
