@@ -166,6 +166,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
         "the document of the routes is a route itself; what a handler works with holds the costs it shows",
     ),
     ("src", "cli", 5, "a backup, the files it is made of, and the names that tell its age"),
+    ("src", "flow", 2, "a tunnel, and what reads one of its directions"),
     ("src", "forward", 2, "a pool and its dialer; a peer and its trust"),
     (
         "src",
@@ -184,7 +185,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("config/src", "load", 2, "one loading, and what it takes from records of upstreams"),
     ("inference/src", "action", 8, "one reader of commands, and what it meets there"),
     ("inference/src", "analyser", 4, "one analysis, what it did, what changed, and what of it is left to the pool"),
-    ("inference/src", "pii", 5, "one scan for personal data, by kind"),
+    ("inference/src", "pii", 7, "one scan for personal data, by kind"),
     ("inference/src", "pool", 3, "one pool, its lanes and its threads"),
     ("storage/src", "change", 3, "an order waits in the queue, and holds room there"),
     ("storage/src", "production", 8, "a store plays its roles by what gateways share, which asks it for its journal"),

@@ -71,6 +71,7 @@ fn kind(name: &str) -> Kind {
         | "response.completed"
         | "response.incomplete"
         | "response.failed"
+        | "response.done"
         | "interaction.completed"
         | "transcript.text.done" => Kind::Last,
         "error" => Kind::Error,
