@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_storage::{Store, StoreState};
+use weir_storage::{Store, StoreState, leases};
 
 use super::StartError;
-use crate::admit::shared::{ROUND, SharedFigures, SharedRates};
+use crate::admit::shared::{Leased, ROUND, SharedFigures, SharedRates, Wish};
 use crate::meter::{Exposition, Source, names};
 use crate::process::Process;
 
@@ -68,11 +68,28 @@ pub(super) fn share(process: &Arc<Process>, store: &Store) -> Result<(), StartEr
 }
 
 fn round(shared: &SharedRates, store: &Store) -> bool {
-    shared.round(|number, wishes| match store.lease(number, wishes) {
-        Ok(leased) => Some(leased),
+    shared.round(|number, wishes| match store.lease(number, &wishes.iter().map(asked).collect::<Vec<_>>()) {
+        Ok(leases::Leased { gateways, granted }) => Some(Leased { gateways, granted }),
         Err(error) => {
             tracing::debug!(%error, "a round of shared rate limits has failed; it is made again");
             None
         }
     })
+}
+
+fn asked(wish: &Wish) -> leases::Wish {
+    let Wish { table, whose, rate, burst, tokens } = *wish;
+    leases::Wish { table, whose, rate, burst, tokens }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::admit::shared;
+
+    #[test]
+    fn gateways_and_the_bucket_reckon_with_one_credit() {
+        for (burst, gateways) in [(1, 1), (1, 3), (50, 3), (200, 7), (u32::MAX, 2), (5, 0)] {
+            assert_eq!(shared::credit(burst, gateways), weir_storage::leases::credit(burst, gateways));
+        }
+    }
 }

@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 use weir_config::settings::RateLimit;
 use weir_config::vocab::TenantId;
-use weir_storage::leases::{Leased, Wish, credit};
 
 use super::rate::{Verdict, take_part};
 use crate::per_tenant::PerTenant;
@@ -28,6 +27,35 @@ const HELD_MS: u64 = 150;
 const BEGINNING_MAX: usize = 4_096;
 /// Buckets of one exchange; the others follow in the next.
 const WISHES_MAX: usize = 500;
+
+/// Tokens that a gateway takes out of a shared bucket, or gives back to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wish {
+    /// Which of the tables of limits.
+    pub table: char,
+    /// The tenant or key whose bucket it is.
+    pub whose: Uuid,
+    /// Tokens per second that flow into it.
+    pub rate: u32,
+    /// Requests that may come at once after a rest.
+    pub burst: u32,
+    /// How many are wished for; below zero as many are given back.
+    pub tokens: i64,
+}
+
+/// What came of an exchange.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leased {
+    /// Gateways that share the buckets, this one included.
+    pub gateways: u32,
+    /// What was granted for each wish, or taken back.
+    pub granted: Vec<i64>,
+}
+
+/// How many requests a gateway admits before the bucket has granted them; the bucket holds the burst less that of all.
+pub fn credit(burst: u32, gateways: u32) -> i64 {
+    (i64::from(burst) / (2 * i64::from(gateways.max(1)))).max(1)
+}
 
 /// What a gateway holds of one bucket.
 #[derive(Default)]
