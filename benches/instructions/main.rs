@@ -228,6 +228,7 @@ fn store() -> Outcome {
     const SPANS: usize = 256;
     let store = Store::open(StoreOptions {
         backend: Backend::Memory { max_bytes: 256 << 20 },
+        erase: weir_storage::Erase::Rows,
         batch_timeout: Duration::from_secs(10),
         queue_items: 4096,
         queue_bytes: 64 << 20,

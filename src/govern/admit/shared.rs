@@ -359,7 +359,7 @@ mod tests {
                 for (at, gateway) in gateways.iter().enumerate() {
                     if ms >= due[at] {
                         due[at] = ms + 75 + random(&mut seed) % 50;
-                        let is_lost = random(&mut seed) % 10 == 0;
+                        let is_lost = random(&mut seed).is_multiple_of(10);
                         gateway.round(|number, wishes| {
                             let leased = cache.exchange(at, number, wishes);
                             (!is_lost).then_some(leased)

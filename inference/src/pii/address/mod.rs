@@ -111,9 +111,12 @@ fn digits_at(text: &[u8], at: usize) -> usize {
 /// Whether nothing goes on behind `end` that makes another number of it.
 fn ends(text: &[u8], end: usize) -> bool {
     let next = |at: usize| text.get(at).copied().unwrap_or(b' ');
-    !next(end).is_ascii_alphanumeric()
-        && !matches!(next(end), b'_' | b'%' | b'=' | b'(')
-        && !(matches!(next(end), b'-' | b'.' | b'/' | b':') && next(end + 1).is_ascii_alphanumeric())
+    let goes_on = match next(end) {
+        b'_' | b'%' | b'=' | b'(' => true,
+        b'-' | b'.' | b'/' | b':' => next(end + 1).is_ascii_alphanumeric(),
+        byte => byte.is_ascii_alphanumeric(),
+    };
+    !goes_on
 }
 
 /// `SW1A 2AA`.
