@@ -46,9 +46,8 @@ fn mounts(name: &str, composition: &Value) -> Vec<String> {
                 faults.push(format!("{service} mounts {source}"));
             }
         }
-        let others = of["depends_on"]
-            .as_mapping()
-            .map(|of| of.keys().cloned().map(|key| key.as_str().unwrap().to_owned()).collect());
+        let others =
+            of["depends_on"].as_mapping().map(|of| of.keys().map(|key| key.as_str().unwrap().to_owned()).collect());
         for other in others.unwrap_or_else(|| texts(&of["depends_on"])) {
             if composition["services"].get(&other).is_none() {
                 faults.push(format!("{service} depends on {other}"));

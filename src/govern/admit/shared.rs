@@ -2,8 +2,8 @@
 //! taken ahead and given back in rounds, behind the requests, so that none of them waits for a network.
 //!
 //! A gateway may admit a few requests on credit before the bucket has granted them, and has to be granted as many before it does so
-//! again. With `n` gateways at most `rate × t + max(burst, n + 1) + (n + 1) × ⌈0.15 × rate⌉` requests pass in any `t` seconds:
-//! the bucket's room and the credit of all are the burst together, and a gateway holds no more than it needs for about a round. While
+//! again. With `n` gateways at most `rate × t + max(burst, n) + (n + 2) × ⌈0.15 × rate⌉` requests pass in any `t` seconds:
+//! the bucket's room and the credit of all are the burst together (and the room at least what flows in between two rounds), and a gateway holds no more than it needs for about a round. While
 //! the bucket cannot be reached, each grants its part of the rate and of the burst.
 
 use std::sync::Arc;
@@ -319,7 +319,7 @@ mod tests {
                 .iter()
                 .map(|wish| {
                     let credits = i64::from(self.gateways) * credit(wish.burst, self.gateways);
-                    let room = (i64::from(wish.burst) - credits).max(1) as f64;
+                    let room = (i64::from(wish.burst) - credits).max(held_max(wish.rate)) as f64;
                     let (tokens, at) = self.buckets.get(&wish.whose).copied().unwrap_or((room, self.now_ns));
                     let filled = tokens + (self.now_ns - at) as f64 * f64::from(wish.rate) / 1e9;
                     let filled = filled.min(room);
@@ -381,7 +381,7 @@ mod tests {
                 }
             }
             let held = (f64::from(rate) * 0.15).ceil();
-            let stated = f64::from(burst).max(4.0) + 4.0 * held;
+            let stated = f64::from(burst).max(3.0) + 5.0 * held;
             let mut lowest = f64::MAX;
             for (count, at) in passed.iter().enumerate() {
                 let level = count as f64 - *at as f64 * f64::from(rate) / 1e9;

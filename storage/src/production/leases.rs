@@ -33,7 +33,7 @@ for at = 3, #KEYS do
     local first = 4 + (at - 3) * 3
     local rate, burst, wish = tonumber(ARGV[first]), tonumber(ARGV[first + 1]), tonumber(ARGV[first + 2])
     local credit = math.max(1, math.floor(burst / (2 * gateways)))
-    local room = math.max(1, burst - gateways * credit)
+    local room = math.max(math.ceil(rate * 0.15), burst - gateways * credit)
     local bucket = redis.call('HMGET', KEYS[at], 'tokens', 'at')
     local tokens = room
     if bucket[1] then

@@ -487,7 +487,7 @@ proptest! {
         let all: u64 = gateways.iter().map(|gateway| gateway.spent() - gateway.theirs).sum();
         let most = LIMIT + 2 * (many as u64 - 1) * cost;
         prop_assert!(all <= most, "{all} of {LIMIT}, at most {most}");
-        prop_assert!(all + cost >= LIMIT - LIMIT % cost, "{all} of {LIMIT} at {cost} a call is used");
+        prop_assert!(all + 2 * many as u64 * cost >= LIMIT, "{all} of {LIMIT} at {cost} a call is used");
     }
 }
 
