@@ -127,8 +127,10 @@ fn spans(file: &str, finding_type: &str) -> (Table, Table) {
 #[test]
 fn personal_data_is_found_and_look_alikes_are_not() {
     let (recall, rest) = spans("pii", "pii_detected");
-    // Names need a model; licences are not among the types, and hardware addresses that look like examples are none.
-    let other = ["PERSON", "DRIVER_LICENSE", "MAC_ADDRESS"];
+    // Names need a model; licences are not among the types, and hardware addresses that look like examples are none. Twelve of the 29
+    // wallets, those of Bitcoin, are made up and their check sums wrong.
+    let other = ["PERSON", "DRIVER_LICENSE", "MAC_ADDRESS", "CRYPTO_WALLET"];
+    assert_eq!(recall.get("CRYPTO_WALLET"), Some(&(17, 29)), "{recall:?}");
     for name in recall.keys().filter(|name| !other.contains(&name.as_str())) {
         assert!(share(&recall, name) >= 0.97, "{name}: {recall:?}");
     }

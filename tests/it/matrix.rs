@@ -32,6 +32,7 @@ const ROWS: &[Row] = &[
     // Not there unless it is switched on; then for everybody, too (`golden::*`).
     ("GET", "/debug/judge/golden_set/replay", "", Nothing, 404),
     ("GET", "/debug/judge/verdicts", "", Nothing, 404),
+    ("GET", "/api/v1/receipts/key", "", Nothing, 404),
     // Not there unless traces are taken (`ingest::*`).
     ("POST", "/v1/traces", "{}", Operator, 404),
     ("GET", "/metrics", "", Admin, 200),

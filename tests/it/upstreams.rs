@@ -718,7 +718,7 @@ fn start_refuses_what_does_not_fit_together() {
         ("upstreams: {a: {url: 'http://h', api_key_file: /nonexistent}}".to_owned(), "`/nonexistent` cannot be read"),
         ("upstreams: {a: {url: 'http://h', api_key: short}}".to_owned(), "at least 8 characters"),
         (format!("{a}\nroutes: [{{model: x, upstream: b}}]"), "neither an upstream nor a group"),
-        (format!("{a}\nupstream_groups: {{g: {{upstreams: [a, b]}}}}"), "no upstream or stands there twice"),
+        (format!("{a}\nupstream_groups: {{g: {{upstreams: [a, b]}}}}"), "which is not an upstream, or is listed twice"),
         (format!("{a}\nupstream_groups: {{g: {{upstreams: []}}}}"), "got no upstream"),
         (format!("{a}\nupstream_groups: {{g: {{upstreams: [a], providers: [openai]}}}}"), "is served by `a` already"),
     ] {
