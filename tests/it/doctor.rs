@@ -336,6 +336,11 @@ fn check_refuses_every_file_that_a_start_refuses() {
             "tls_key_file" => format!("enable_tls: true\ntls_cert_file: '{broken}'\n{more}"),
             "upstream_ca_file" => format!("upstream_url: https://127.0.0.1:1\n{more}"),
             "key_file" if section == "receipts" => format!("receipts: {{enabled: true, key_file: '{broken}'}}\n"),
+            "directory" if section == "receipts" => {
+                let key = patient.path("receipts.key");
+                assert_eq!(said(&["receipts", "init", "--key", &key]).0, 0);
+                format!("receipts: {{enabled: true, key_file: '{key}', directory: '{broken}'}}\n")
+            }
             "ca_file" if section == "storage" => format!("storage: {{{STORES}, ca_file: '{broken}'}}\n"),
             _ => more,
         };

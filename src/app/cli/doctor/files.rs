@@ -35,6 +35,7 @@ pub(super) fn all(loaded: &Loaded) -> Vec<Diagnosis> {
     found.extend(models(settings));
     found.extend(token_key(settings));
     found.extend(receipts_key(settings));
+    found.extend(receipts_folder(settings));
     found.push(loaded.overlay_path.as_deref().map_or_else(no_overlay, overlay));
     found
 }
@@ -93,6 +94,18 @@ fn models(settings: &Settings) -> Vec<Diagnosis> {
         Ok(found) => found.into_iter().map(one).collect(),
         Err(error) => vec![Diagnosis::fail("models", error.to_string())],
     }
+}
+
+/// The folder of receipts, where they are on and something else stands in its place. A start makes it where it is missing.
+fn receipts_folder(settings: &Settings) -> Option<Diagnosis> {
+    let folder = settings.receipts.directory(&settings.storage.database_path);
+    let is_other = settings.receipts.enabled && folder.exists() && !folder.is_dir();
+    is_other.then(|| {
+        Diagnosis::fail(
+            "receipts",
+            format!("receipts.directory: {}: this is not a folder; name another", folder.display()),
+        )
+    })
 }
 
 /// The key of receipts, where they are on. Made by hand, so that nobody has one without knowing.
