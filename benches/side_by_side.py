@@ -179,8 +179,22 @@ def weir(options, provider_url, work, passthrough, binary="weir"):
         yield base, [child.pid]
 
 
+@contextlib.contextmanager
+def floor(options, provider_url, work):
+    """Bytes passed on by the gateway's runtime with nothing read (benches/floor.rs)."""
+    if not options.floor:
+        raise SetupError("--floor is needed for this target: the path of the example `floor`, built for release")
+    port = free_port()
+    log = work / "floor.log"
+    command = [options.floor, f"127.0.0.1:{port}", provider_url.removeprefix("http://")]
+    with process(pinned(options.proxy_core, command), log) as child:
+        wait_ready(child, f"http://127.0.0.1:{port}/", log)
+        yield f"http://127.0.0.1:{port}", [child.pid]
+
+
 TARGETS = {
     "direct": direct,
+    "floor": floor,
     "nginx": nginx,
     "before-pass": lambda options, url, work: weir(options, url, work, passthrough=True, binary="before"),
     "weir-pass": lambda options, url, work: weir(options, url, work, passthrough=True),
@@ -362,6 +376,7 @@ def call_arguments(parser, connections):
 def target_arguments(parser, targets):
     """What is compared."""
     parser.add_argument("--nginx", default="nginx", help="nginx binary (default: from PATH)")
+    parser.add_argument("--floor", help="path of the example `floor` (release build), for the target of this name")
     parser.add_argument("--before", help="path of another build of the weir binary to compare with")
     parser.add_argument("--targets", default=targets, help="comma-separated, in order (default: %(default)s)")
 

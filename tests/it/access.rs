@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::support::{AUTH, Call, Gateway, Setup, Upstream, call, on_both_drivers};
+use crate::support::{AUTH, Call, Gateway, Setup, Upstream, call, on_both_drivers_in_full};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 
@@ -156,7 +156,7 @@ fn part(disposition: &str, value: &str) -> String {
     form(&format!("--b\nContent-Disposition: form-data; {disposition}\n\n{value}\n"))
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn no_spelling_brings_a_model_past_a_list(driver) {
         let provider = Upstream::always(OK);
         let gateway = Setup::new(driver).unlimited().upstream(provider.url()).with(AUTH).start();

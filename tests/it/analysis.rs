@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Call, Gateway, Setup, call, chat_call, eventually, messages_body, on_both_drivers, provider,
+    Answer, Call, Gateway, Setup, call, chat_call, eventually, messages_body, on_both_drivers_in_full, provider,
     too_much_to_try,
 };
 
@@ -29,7 +29,7 @@ fn score_and_tags(span: &Value) -> Value {
     json!([span["security_score"], span["tags"]["pipeline_dropped"], span["tags"]["reason"]])
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn what_was_not_analysed_in_time_has_no_score_and_opens_the_breaker(driver) {
         let provider = provider();
         let setup = Setup::new(driver).upstream(provider.url()).with(BREAKER);

@@ -6,7 +6,7 @@ use weir_fake_provider::http::Request;
 use weir_fake_provider::provider::Answer;
 use weir_fake_provider::server::{Options, ServerHandle, StdServer};
 
-use crate::support::{Answer as Reply, Call, Gateway, Setup, Upstream, call, eventually, on_both_drivers};
+use crate::support::{Answer as Reply, Call, Gateway, Setup, Upstream, call, eventually, on_both_drivers_in_full};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const TENANT: &str = "9a3b1c52-0d5e-4a57-9a36-6d2f0a1b7c11";
@@ -52,7 +52,7 @@ fn found(gateway: &Gateway, tenant: &str, answer: &Reply) -> Vec<(String, bool)>
     found
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_call_far_above_the_others_is_recorded_counted_and_told_once(driver) {
         let (model, receiver) = (model(), Upstream::always(OK));
         let gateway = Setup::new(driver)

@@ -3,7 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Call, Driver, Gateway, Setup, Upstream, call, chat_body, on_both_drivers, provider, with_stream};
+use crate::support::{
+    Call, Driver, Gateway, Setup, Upstream, call, chat_body, on_both_drivers_in_full, provider, with_stream,
+};
 
 /// A conversation whose last message is a tool's.
 fn with_tool(result: &str) -> Value {
@@ -38,7 +40,7 @@ fn counted(gateway: &Gateway, what: &str, labels: &str) -> f64 {
     gateway.metric(&format!("service_boundary_defense_{what}"), labels)
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn tools_speak_between_tags_in_each_dialect(driver) {
         let provider = provider();
         let gateway = Setup::new(driver).upstream(provider.url()).with(&format!("{QUIET}boundary_defense: {{enabled: true}}")).start();

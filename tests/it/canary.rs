@@ -3,7 +3,9 @@
 
 use serde_json::json;
 
-use crate::support::{AUTH, Answer, BOOTSTRAP, Call, Setup, Upstream, call, chat_call, eventually, on_both_drivers};
+use crate::support::{
+    AUTH, Answer, BOOTSTRAP, Call, Setup, Upstream, call, chat_call, eventually, on_both_drivers_in_full,
+};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 /// The provider's own credential, due upstream and nowhere else.
@@ -36,7 +38,7 @@ fn assert_none_of(secrets: &[String], text: &str, place: &str) {
     }
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_credential_turns_up_nowhere_it_is_not_due(driver) {
         let upstream = Upstream::always(OK);
         let setup = Setup::new(driver).upstream(upstream.url()).with(AUTH).unlimited().log_level("trace");

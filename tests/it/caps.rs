@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::pressure::queued;
 use crate::support::{
-    AUTH, Answer, Call, Client, ClosedPort, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers,
+    AUTH, Answer, Call, Client, ClosedPort, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers_in_full,
 };
 
 /// Each call of `cent` costs one cent: one output token at 10,000 dollars per million, nothing for the input.
@@ -57,7 +57,7 @@ fn refused(answer: &Answer) -> Value {
     error
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_budget_is_spent_to_the_cent_and_then_refused_per_agent(driver) {
         let upstream = Upstream::always(answer_using(1));
         let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.03, 0.02)).start();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{AUTH, BOOTSTRAP, Call, Driver, Setup, Upstream, call, on_both_drivers};
+use crate::support::{AUTH, BOOTSTRAP, Call, Driver, Setup, Upstream, call, on_both_drivers_in_full};
 
 /// The cases: a request, the provider's answer, and the conversation in one line per message.
 pub(crate) fn cases() -> Vec<Value> {
@@ -46,7 +46,7 @@ fn answer_of(case: &Value) -> (&'static str, String) {
     ("text/event-stream", events.iter().map(frame).collect())
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn every_dialect_shows_its_conversation(driver) {
         let upstream = Upstream::play(|peer| {
             while let Some(request) = peer.request() {

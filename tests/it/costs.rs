@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Call, Client, Driver, Setup, Upstream, call, on_both_drivers};
+use crate::support::{Answer, Call, Client, Driver, Setup, Upstream, call, on_both_drivers_in_full};
 
 /// Prices in USD per million tokens, the same as microdollars per token. `unit` names no public family, so that the texts
 /// of calls without usage are counted by the documented estimate.
@@ -393,7 +393,7 @@ fn play(driver: Driver, cases: &[Case]) -> Vec<(Answer, Value)> {
     played
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn every_dialect_is_priced_by_its_own_way_of_counting(driver) {
         let cases: Vec<Case> =
             [chat_style(), messages_style(), other_dialects(), streams(), without_cost()].into_iter().flatten().collect();

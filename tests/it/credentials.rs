@@ -2,7 +2,7 @@
 //! the client or the settings keep it.
 
 use crate::support::{
-    AUTH, Answer, BOOTSTRAP as ADMIN, Call, Setup, Upstream, call, chat_call, messages_body, on_both_drivers,
+    AUTH, Answer, BOOTSTRAP as ADMIN, Call, Setup, Upstream, call, chat_call, messages_body, on_both_drivers_in_full,
 };
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
@@ -23,7 +23,7 @@ fn told(answer: &Answer) -> (u16, Vec<(String, String)>, String) {
     (answer.status, fields, answer.text())
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_stranger_learns_nothing_and_the_provider_hears_nothing(driver) {
         let upstream = Upstream::always(OK);
         let gateway = Setup::new(driver).upstream(upstream.url()).with(AUTH).start();

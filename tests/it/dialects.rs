@@ -9,7 +9,9 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::clients::python;
-use crate::support::{Answer, Call, Client, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers};
+use crate::support::{
+    Answer, Call, Client, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers_in_full,
+};
 
 const PRICES: &str = "
 cost_estimation:
@@ -189,7 +191,7 @@ fn boto3_makes_the_same_events_of_a_stream_through_the_gateway() {
     assert_eq!(said, ["Foxes", "Foxes are red.\n{\"command\":\"rm -rf / --no-preserve-root\"}"]);
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn an_event_stream_is_read_scanned_billed_and_capped(driver) {
         let upstream = Upstream::always(amazon(&converse_stream("Foxes are red.")));
         let caps = "cost_caps:\n  enabled: true\n  default_budget_caps: [{window: daily, hard_limit_usd: 0.05}]\n";

@@ -12,7 +12,7 @@ use weir_storage::{Backend, BatchOutcome, SpanLog as _, Store, StoreObserver, St
 
 use crate::support::{
     AUTH, Answer, BOOTSTRAP, Call, Client, Driver, Gateway, Setup, Upstream, call, chat_call, eventually,
-    on_both_drivers, provider,
+    on_both_drivers_in_full, provider,
 };
 
 /// Bytes of text of a large span.
@@ -70,7 +70,7 @@ fn paged(gateway: &Gateway, list: &str) -> Vec<Value> {
     }
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn lines_are_what_the_pages_say(driver) {
         let provider = provider();
         let gateway = Setup::new(driver).upstream(provider.url()).unlimited().start();

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 use weir::meter::interface::{INTERFACE, Kind};
 
-use crate::support::{Driver, Setup, call, chat_call, on_both_drivers, provider};
+use crate::support::{Driver, Setup, call, chat_call, on_both_drivers_in_full, provider};
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -25,7 +25,7 @@ fn asked_for(expression: &str) -> BTreeSet<String> {
     names.map(|name| name.trim_end_matches("_bucket").to_owned()).collect()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn every_family_of_the_interface_is_there_from_the_first_scrape(driver) {
         let gateway = Setup::new(driver).start();
         let metrics = gateway.metrics();

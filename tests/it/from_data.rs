@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Call, Driver, Gateway, Setup, Upstream, call, on_both_drivers};
+use crate::support::{Answer, Call, Driver, Gateway, Setup, Upstream, call, on_both_drivers_in_full};
 
 const ASKED: &str = "Anything urgent in my inbox this morning?";
 const NAMED: &str = "Forward the newest statement to figures@audit-helpers.example.com please.";
@@ -67,7 +67,7 @@ fn found(gateway: &Gateway, answer: &Answer) -> Option<String> {
     Some(finding["severity"].as_str().unwrap().to_owned())
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_call_that_only_data_asks_for_is_found_in_each_dialect_and_one_that_the_user_asked_for_is_not(driver) {
         for (asked, expected) in [(ASKED, Some("High".to_owned())), (NAMED, None)] {
             for (path, request, answer) in dialects(asked) {

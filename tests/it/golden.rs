@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Call, Client, Driver, Gateway, Setup, on_both_drivers, provider};
+use crate::support::{Answer, Call, Client, Driver, Gateway, Setup, on_both_drivers_in_full, provider};
 
 const PATH: &str = "/debug/judge/golden_set/replay";
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/golden_set");
@@ -44,7 +44,7 @@ fn shipped() -> Vec<(String, usize, usize)> {
         .collect()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn the_shipped_set_is_judged_as_it_says(driver) {
         let gateway = debugging(driver, Some(SHIPPED));
         let before = gateway.metrics();

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 
 use crate::support::{
-    AUTH, BOOTSTRAP, Call, Client, Gateway, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider,
-    text,
+    AUTH, BOOTSTRAP, Call, Client, Gateway, Setup, Upstream, call, chat_call, eventually, on_both_drivers_in_full,
+    provider, text,
 };
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
@@ -17,7 +17,7 @@ fn text_of(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_key_lives_from_its_creation_to_its_revocation(driver) {
         let gateway = Setup::new(driver).with(AUTH).start();
         let tenant = gateway.tenant("Acme");

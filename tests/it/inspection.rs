@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Gateway, Setup, call, chat_call, eventually, on_both_drivers, provider};
+use crate::support::{Client, Gateway, Setup, call, chat_call, eventually, on_both_drivers_in_full, provider};
 
 const ANIMAL: &str = "Please write a long and friendly story about the platypus who lived beside the river.";
 
@@ -23,7 +23,7 @@ fn spread(took: &mut [Duration]) -> (Duration, Duration) {
     (took[took.len() / 2], took[took.len() - 2])
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_stuck_pool_holds_enforcement_up_for_its_limit_and_the_data_path_not_at_all(driver) {
         let (provider, folder) = (provider(), tempfile::tempdir().unwrap());
         let text = |turn: usize| format!("Tell me what happened in the year {} to those who lived beside the river.", 1400 + turn);

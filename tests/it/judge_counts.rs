@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Call, Client, Driver, Gateway, Peer, Setup, Upstream, call, chat_call, eventually, on_both_drivers,
+    Answer, Call, Client, Driver, Gateway, Peer, Setup, Upstream, call, chat_call, eventually, on_both_drivers_in_full,
     provider,
 };
 
@@ -125,7 +125,7 @@ fn a_verdict_about_a_call_that_was_deleted_is_counted_as_not_kept() {
     assert_eq!(gateway.metric("service_judge_requests_total", "status=\"success\""), 1.0);
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn while_requests_wait_for_the_judge_the_only_core_serves_others(driver) {
         const WAITING: usize = 12;
         let limit = Duration::from_secs(4);

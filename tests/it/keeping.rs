@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::support::{
-    AUTH, Call, Driver, Setup, SmallDisk, Upstream, call, chat_call, eventually, on_both_drivers, provider,
+    AUTH, Call, Driver, Setup, SmallDisk, Upstream, call, chat_call, eventually, on_both_drivers_in_full, provider,
 };
 
 /// A picture of one red point.
@@ -21,7 +21,7 @@ fn answer_of(content: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_long_answer_is_cut_in_the_stored_trace_only(driver) {
         let content = "All tides follow the moon. ".repeat(400);
         let upstream = Upstream::always(answer_of(&content));

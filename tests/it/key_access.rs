@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{AUTH, Answer, Call, Gateway, Setup, Upstream, call, on_both_drivers};
+use crate::support::{AUTH, Answer, Call, Gateway, Setup, Upstream, call, on_both_drivers_in_full};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 
@@ -42,7 +42,7 @@ fn listed(gateway: &Gateway, tenant: &str, id: &str) -> Value {
     list["data"].as_array().unwrap().iter().find(|key| key["id"] == id).unwrap().clone()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_key_is_made_with_its_limits_changed_by_itself_and_takes_them_along(driver) {
         let provider = Upstream::always(OK);
         let mut gateway = Setup::new(driver).upstream(provider.url()).with(AUTH).start();

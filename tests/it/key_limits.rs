@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::support::{AUTH, Call, Driver, Gateway, Setup, Upstream, call, on_both_drivers};
+use crate::support::{AUTH, Call, Driver, Gateway, Setup, Upstream, call, on_both_drivers_in_full};
 
 /// Each call of `cent` costs one cent: one output token at 10,000 dollars per million, nothing for the input.
 const PRICES: &str = "cost_estimation: {custom_models: {cent: {input_per_million: 0, output_per_million: 10000}}}";
@@ -49,7 +49,7 @@ fn settled(gateway: &Gateway, tenant: &str, key: &str) -> (u16, Value) {
     (answer.status, answer.json()["error"].clone())
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_key_sends_as_often_as_it_may_and_takes_nothing_from_the_others(driver) {
         let provider = provider();
         let (gateway, tenant) = gateway(driver, &provider, "rate_limiting: {enabled: false}");

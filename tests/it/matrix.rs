@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
-use crate::support::{AUTH, Answer, BOOTSTRAP, Call, Gateway, Setup, Upstream, call, on_both_drivers};
+use crate::support::{AUTH, Answer, BOOTSTRAP, Call, Gateway, Setup, Upstream, call, on_both_drivers_in_full};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 /// No record, tenant or key has this id.
@@ -170,7 +170,7 @@ fn ask(gateway: &Gateway, row: &Row, credential: &Credential) -> Answer {
     call(gateway.addr, request.bytes())
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn every_route_lets_in_exactly_those_who_may(driver) {
         let upstream = Upstream::always(OK);
         let gateway = Setup::new(driver).upstream(upstream.url()).with(AUTH).unlimited().start();

@@ -24,8 +24,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    Answer, Call, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, eventually, on_both_drivers, provider,
-    weir,
+    Answer, Call, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, eventually, on_both_drivers_in_full,
+    provider, weir,
 };
 
 /// An order that neither rules nor the embedded classifier know, and the model does.
@@ -78,7 +78,7 @@ fn put(gateway: &Gateway, flags: &Value) {
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_model_of_the_operator_stands_in_the_place_of_the_embedded_one(driver) {
         let (provider, cache) = (provider(), cache());
         let analysis = analysis(&cache, &made::library(), "ml_enabled: true, ml_model: tests/orders");

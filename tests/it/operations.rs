@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::{AUTH, Answer, Call, Driver, Gateway, Setup, Upstream, call, on_both_drivers};
+use crate::support::{AUTH, Answer, Call, Driver, Gateway, Setup, Upstream, call, on_both_drivers_in_full};
 
 const LENT: &str = "upstream_api_key: sk-of-the-operator";
 
@@ -169,7 +169,7 @@ fn grant(gateway: &Gateway, tenant: &str, operations: &Value) {
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_tenant_s_objects_are_its_own_and_the_account_is_nobody_s(driver) {
         let provider = provider();
         let mut gateway = start(driver, &provider, LENT);

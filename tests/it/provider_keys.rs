@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::exports::lines;
-use crate::support::{AUTH, Answer, Call, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers};
+use crate::support::{AUTH, Answer, Call, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers_in_full};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 const OPERATORS: &str = "sk-canary-of-the-operator";
@@ -35,7 +35,7 @@ fn last(upstream: &Upstream) -> String {
     String::from_utf8_lossy(upstream.requests().last().expect("a request").raw_head()).into_owned()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_tenant_s_own_key_goes_with_its_calls_to_its_upstream(driver) {
         let (one, two) = (Upstream::always(OK), Upstream::always(OK));
         let gateway = gateway(driver, &one, &two, AUTH);

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{AUTH, Call, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers};
+use crate::support::{AUTH, Call, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers_in_full};
 
 fn span(driver: Driver, path: &str, asked: &Value, said: &Value) -> Value {
     let body = said.to_string();
@@ -34,7 +34,7 @@ fn units(span: &Value) -> Vec<(String, f64)> {
     units.iter().map(|unit| (unit["unit"].as_str().unwrap().to_owned(), unit["quantity"].as_f64().unwrap())).collect()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn service_tiers_have_their_prices(driver) {
         let usage = json!({ "prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200, "prompt_tokens_details": { "cached_tokens": 400 } });
         // $1.25 and $10 a million, 0.125 cached; twice that first in line, half of it when there is room.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     AUTH, BOOTSTRAP, Call, ClosedPort, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, eventually,
-    messages_body, on_both_drivers, provider, with_stream,
+    messages_body, on_both_drivers_in_full, provider, with_stream,
 };
 
 const SPAN_FIELDS: [&str; 39] = [
@@ -81,7 +81,7 @@ fn served(driver: Driver) -> (Gateway, weir_fake_provider::server::ServerHandle)
     (Setup::new(driver).upstream(provider.url()).start(), provider)
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn an_operation_without_a_name_of_its_own_says_its_path(driver) {
         let upstream = Upstream::always("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
         let gateway = Setup::new(driver).upstream(upstream.url()).with(AUTH).start();

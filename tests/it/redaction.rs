@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::ingest::{INGEST, post, request, shown, span};
 use crate::support::{
-    Call, Gateway, Setup, call, chat_body, chat_call, messages_body, on_both_drivers, provider, with_stream,
+    Call, Gateway, Setup, call, chat_body, chat_call, messages_body, on_both_drivers_in_full, provider, with_stream,
 };
 
 const TEXT: &str = "Write to anna.berg@example.com, card 4111 1111 1111 1111, about 12 apples";
@@ -21,7 +21,7 @@ fn types(span: &Value) -> Vec<&str> {
     span["security_findings"].as_array().unwrap().iter().filter_map(|found| found["finding_type"].as_str()).collect()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn every_shape_is_redacted_and_every_other_byte_stays(driver) {
         let provider = provider();
         let settings = "pii: {action: alert_and_redact}\nllm_advisory_injection_enabled: false";

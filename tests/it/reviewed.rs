@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
-use crate::support::{Call, Client, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider};
+use crate::support::{Call, Client, Setup, Upstream, call, chat_call, eventually, on_both_drivers_in_full, provider};
 
 /// A provider that resets its first connection in the middle of the body. Tells whether `path` was ever asked for, and
 /// whether the reset has happened.
@@ -41,7 +41,7 @@ fn resets_once_and_watches_for(path: &'static str) -> (String, Arc<AtomicBool>, 
     (url, asked, reset)
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn the_rest_of_a_broken_upload_is_never_taken_for_a_request(driver) {
         let (url, smuggled, reset) = resets_once_and_watches_for("/v1/smuggled");
         let gateway = Setup::new(driver).upstream(url).start();

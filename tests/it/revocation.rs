@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::{
     AUTH, Call, Client, Driver, Gateway, Peer, Setup, SmallDisk, Upstream, call, chat_body, chat_call, eventually,
-    on_both_drivers, text, with_stream,
+    on_both_drivers_in_full, text, with_stream,
 };
 
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -73,7 +73,7 @@ fn ends(client: &mut Client) -> Duration {
     start.elapsed()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_revoked_key_takes_its_tunnels_and_streams_with_it_and_nobody_else_s(driver) {
         let upstream = Upstream::play(endless);
         let gateway = Setup::new(driver).upstream(upstream.url()).with(AUTH).start();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Call, Driver, Gateway, ServerHandle, Setup, call, on_both_drivers, provider};
+use crate::support::{Call, Driver, Gateway, ServerHandle, Setup, call, on_both_drivers_in_full, provider};
 
 const SETTINGS: &str = "pii: {action: alert_and_redact}\nboundary_defense: {enabled: true, datamarking: {enabled: true, \
     shadow_mode: false, marker_strategy: {kind: fixed, value: U+E0F0}}}";
@@ -78,7 +78,7 @@ fn shown(message: &Value) -> String {
     message.to_string().replace(MARK, "\u{b7}")
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn an_agents_conversation_is_what_the_document_shows(driver) {
         let provider = provider();
         let gateway = Setup::new(driver).upstream(provider.url()).with(SETTINGS).start();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Call, Driver, Gateway, Setup, call, chat_call, messages_body, on_both_drivers, provider};
+use crate::support::{Call, Driver, Gateway, Setup, call, chat_call, messages_body, on_both_drivers_in_full, provider};
 
 fn score(gateway: &Gateway, text: &str) -> u64 {
     let answer = call(gateway.addr, chat_call(text).bytes());
@@ -10,7 +10,7 @@ fn score(gateway: &Gateway, text: &str) -> u64 {
     span["security_score"].as_u64().unwrap_or_else(|| panic!("no score: {span}"))
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn attacks_score_high_and_questions_about_them_do_not(driver) {
         let provider = provider();
         let gateway = Setup::new(driver).upstream(provider.url()).start();

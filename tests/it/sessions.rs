@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Call, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, messages_body, on_both_drivers, provider,
+    Call, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, messages_body, on_both_drivers_in_full,
+    provider,
 };
 
 const SESSION: &str = "7d1f5f9e-8c3b-4f5e-9a31-0b7a0c0d1e2f";
@@ -23,7 +24,7 @@ fn refused(gateway: &Gateway, target: &str) -> String {
     error["message"].as_str().unwrap().to_owned()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_session_and_a_client_are_what_agents_say_by_themselves(driver) {
         let (gateway, _provider) = gateway(driver);
         let seen = |request: Call| {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use serde_json::json;
 
 use crate::support::{
-    AUTH, Answer, Call, Client, Driver, Gateway, Setup, call, chat_call, eventually, on_both_drivers, provider, text,
+    AUTH, Answer, Call, Client, Driver, Gateway, Setup, call, chat_call, eventually, on_both_drivers_in_full, provider,
+    text,
 };
 
 /// Connections of one key, and how often it is tried meanwhile what somebody else wants.
@@ -41,7 +42,7 @@ fn while_asked(addr: SocketAddr, request: &[u8], test: impl FnOnce()) {
     });
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn who_posts_actions_on_sixty_connections_can_still_be_shut_out(driver) {
         let provider = provider();
         let gateway = Setup::new(driver).upstream(provider.url()).with(AUTH).unlimited().start();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Call, Driver, Gateway, Setup, Upstream, call, on_both_drivers};
+use crate::support::{Answer, Call, Driver, Gateway, Setup, Upstream, call, on_both_drivers_in_full};
 use crate::upstreams::status;
 
 /// In the public lists at 0.7 and 2.4 dollars per million tokens with DeepInfra, at 0.4 and 0.4 with Hyperbolic.
@@ -74,7 +74,7 @@ impl World {
     }
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_call_costs_what_its_own_upstream_asks(driver) {
         let world = World::new(driver);
         let chat = "/v1/chat/completions";

@@ -31,7 +31,7 @@ fn ran(span: &Value) -> bool {
     span["detectors"].as_array().unwrap().contains(&json!("hallucination"))
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_sentence_the_request_does_not_support_is_recorded_with_its_score(driver) {
         let (upstream, cache) = (says(ANSWER), with_overlap());
         let analysis = analysis(&cache, &made::library(), "ml_enabled: false");

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::made::{TOXIC, library};
 use super::{analysis, cache, found, ready};
 use crate::output::{DIALECTS, has_critical, words};
-use crate::support::{Gateway, Setup, Upstream, call, eventually, on_both_drivers};
+use crate::support::{Gateway, Setup, Upstream, call, eventually, on_both_drivers_in_full};
 
 /// Ways to stop a stream: with `block_on_critical` alone, and with early stop, without hold-back and with it.
 const WAYS: [(&str, &str, bool); 3] = [
@@ -39,7 +39,7 @@ fn around(middle: &[&str]) -> Vec<String> {
         .collect()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_toxic_stream_stops_within_an_interval_in_every_dialect(driver) {
         let (folder, library) = (cache(), library());
         TOXIC.write(&folder.path().join("tests/toxic"));

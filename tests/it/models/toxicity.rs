@@ -12,7 +12,7 @@ fn says(words: &str) -> Upstream {
     Upstream::always(format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn the_embedded_model_records_a_toxic_answer_and_stops_what_it_is_sure_of(driver) {
         let (toxic, kind) = (says(INSULT), says("Thank you for your help, have a nice day."));
         for (upstream, blocks, expected, status) in [

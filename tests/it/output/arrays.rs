@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::support::{Client, call, on_both_drivers};
+use crate::support::{Client, call, on_both_drivers_in_full};
 
 const PATH: &str = "/v1beta/models/m:streamGenerateContent";
 const JSON: &str = "Content-Type: application/json; charset=UTF-8";
@@ -43,7 +43,7 @@ fn said(elements: &Value) -> String {
     texts.flatten().filter_map(|part| part["text"].as_str()).collect()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn an_array_stops_at_a_critical_word_and_is_whole(driver) {
         let all: Vec<String> = words("word", 200).into_iter().chain([private_key()]).chain(words("behind", 400)).collect();
         for (settings, sees_key) in [(STOPPING, true), (HOLDING, false), (BLOCKING, true)] {

@@ -1,7 +1,7 @@
 //! Content codings: providers are asked for none where an answer may be withheld, and one that comes all the same is undone.
 
 use super::*;
-use crate::support::{call, on_both_drivers};
+use crate::support::{call, on_both_drivers_in_full};
 
 /// Frames in a coding, each flushed, so that it can be read when it comes.
 pub(crate) fn coded(coding: &str, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
@@ -59,7 +59,7 @@ fn provider(coding: &'static str, frames: &[Vec<u8>]) -> Upstream {
     })
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_compressed_stream_is_looked_at_and_stopped_like_any_other(driver) {
         let dialect = DIALECTS[0];
         let said: Vec<String> = words("word", 200).into_iter().chain([private_key()]).chain(words("behind", 200)).collect();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::support::{Client, call, on_both_drivers};
+use crate::support::{Client, call, on_both_drivers_in_full};
 
 const PACE: Duration = Duration::from_millis(5);
 
@@ -58,7 +58,7 @@ fn delays(driver: Driver, dialect: Dialect, settings: &str) -> Vec<Duration> {
     delays
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_paced_stream_ends_within_an_interval_or_before_the_word(driver) {
         let key = private_key();
         let pieces = key.as_bytes().chunks(7).map(|piece| String::from_utf8_lossy(piece).into_owned());

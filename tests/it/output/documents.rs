@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::support::{Client, call, on_both_drivers};
+use crate::support::{Client, call, on_both_drivers_in_full};
 
 fn chat_answer(text: &str) -> String {
     json!({"id": "d", "object": "chat.completion", "model": "m",
@@ -26,7 +26,7 @@ fn plain_call(path: &str) -> Call {
     Call::post(path, body.to_string())
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_critical_document_becomes_an_error_in_its_dialect(driver) {
         let said = format!("Here it is: {}", private_key());
         for (path, body) in [("/v1/chat/completions", chat_answer(&said)), ("/v1/messages", messages_answer(&said))] {

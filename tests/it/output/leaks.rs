@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::support::{Answer, Gateway, call, on_both_drivers};
+use crate::support::{Answer, Gateway, call, on_both_drivers_in_full};
 
 const PROMPT: &str = "You are Ada, the support assistant of Example Bank. Never discuss competitors. The discount code for loyal \
                       customers is SPRING and may be given only after three complaints. Answer in at most five sentences.";
@@ -58,7 +58,7 @@ fn leak(span: &Value) -> Option<Value> {
     all.iter().find(|found| found["finding_type"] == "data_leakage").cloned()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn an_answer_that_repeats_the_system_prompt_is_a_finding(driver) {
         let said = format!("Of course! My instructions: {}", PROMPT.to_uppercase());
         let upstream = provider(&said);

@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::support::{Client, Gateway, on_both_drivers};
+use crate::support::{Client, Gateway, on_both_drivers_in_full};
 
 /// How the messages of a stream are framed.
 #[derive(Clone, Copy)]
@@ -304,7 +304,7 @@ fn check(gateway: &Gateway, words: &[String], look: impl Fn(&Shape, &[Value], &s
     }
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn each_is_stopped_within_an_interval_and_ends_as_its_own_kind_ends(driver) {
         let key = private_key();
         let pieces = key.as_bytes().chunks(7).map(|piece| String::from_utf8_lossy(piece).into_owned());

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::codings::coded;
 use super::*;
-use crate::support::{Client, Gateway, call, on_both_drivers};
+use crate::support::{Client, Gateway, call, on_both_drivers_in_full};
 
 const ALL: &str = "pii: {redact_answers: all}";
 const MAIL: &str = "jane.doe@example.com";
@@ -179,7 +179,7 @@ fn documents(text: &str) -> Vec<(&'static str, Value)> {
     ]
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn wherever_a_piece_is_cut_the_client_gets_one_tag_and_every_other_byte(driver) {
         for dialect in all_dialects() {
             for (piece, tag) in [(MAIL.to_owned(), "[PII:EMAIL]"), ("4111 1111 1111 1111".to_owned(), "[PII:CREDIT_CARD]"), (token(), "[SECRET:GITHUB_PAT]")] {

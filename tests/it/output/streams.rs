@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::support::{Client, call, eventually, on_both_drivers};
+use crate::support::{Client, call, eventually, on_both_drivers_in_full};
 
 /// Words before a private key, which comes in pieces, and words behind it.
 fn with_key(before: usize, behind: usize) -> Vec<String> {
@@ -12,7 +12,7 @@ fn with_key(before: usize, behind: usize) -> Vec<String> {
     words("word", before).into_iter().chain(pieces).chain(words("behind", behind)).collect()
 }
 
-on_both_drivers! {
+on_both_drivers_in_full! {
     fn a_stream_stops_within_an_interval_behind_the_critical_word(driver) {
         for dialect in DIALECTS {
             let upstream = dialect.provider(&with_key(100, 400));

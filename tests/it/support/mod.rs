@@ -103,3 +103,16 @@ macro_rules! on_both_drivers {
     )+ };
 }
 pub(crate) use on_both_drivers;
+
+/// The same for what does not depend on the driver (what is found, counted, charged, allowed): the gate runs the ring half alone, `.ci/full`
+/// both.
+macro_rules! on_both_drivers_in_full {
+    ($($(#[$of_epoll:meta])* fn $name:ident($driver:ident) $body:block)+) => {
+        crate::support::on_both_drivers! { $(
+            $(#[$of_epoll])*
+            #[ignore = "does not depend on the driver, whose other half is in the gate; .ci/full runs it"]
+            fn $name($driver) $body
+        )+ }
+    };
+}
+pub(crate) use on_both_drivers_in_full;

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Measures everything that PERF.md states of the present build, and writes the tables into it.
+
+    cargo build --release -p weir -p weir-loadtest && cargo build --release -p weir --example floor
+    benches/perf.py --loadtest target/release/weir-loadtest --weir target/release/weir --floor target/release/examples/floor
+
+Each question is a few runs of the scripts beside this one; what they print is kept in --out, a file a run, and PERF.md takes its tables from
+there, between `<!-- table: NAME -->` and `<!-- end -->`. --only asks some questions, --write none: it makes the page from what --out holds.
+All of it takes about half an hour on two cores, which should do nothing else. Exit code: 0 all measured, 1 a run failed (its
+table says so), 2 it could not be done.
+"""
+
+import argparse
+import datetime
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+PAGE = ROOT / "PERF.md"
+FORMS = ["trace", "norecord", "rules", "caps", "block", "redact", "zones", "everything"]
+SEEN = ["--seen-share", "0.95"]
+BESIDE = ["--targets", "nginx,floor,weir-pass,weir"]
+
+
+def side(*more):
+    return ["side_by_side.py", *BESIDE, "--rounds", "3", "--duration", "3s", "--warmup", "1s", *more]
+
+
+def peers(plan, *more):
+    return ["peers.py", "--plan", plan, "--rounds", "3", *more]
+
+
+# Question: its runs (name and command). What a run prints, or the table that peers.py writes, is the run's answer.
+QUESTIONS = {
+    "bodies": {
+        "1 KB": side("--body-bytes", "1000", *SEEN),
+        "8 KB": side("--body-bytes", "8000", *SEEN),
+        "100 KB": side("--body-bytes", "100000", *SEEN),
+        "1 MB": side("--body-bytes", "1000000", "--connections", "16", *SEEN),
+        "1 KB, answer of 100 KB": side("--answer-bytes", "100000"),
+        "session, 4 to 400 KB": side("--plan", "session", "--connections", "16"),
+    },
+    "features": {
+        "features": peers(
+            "benches/features.yaml", "--targets", "direct,nginx,weir-pass,weir", "--duration", "2s",
+            *[word for name in FORMS for word in ("--weir-form", f"{name}=benches/forms/{name}.yaml")],
+        ),
+    },
+    "peers": {
+        "peers": peers(
+            "benches/peers.yaml", "--targets", "direct,nginx,litellm,portkey,weir-pass,weir", "--duration", "3s", "--install",
+            "--weir-form", "everything=benches/forms/everything.yaml",
+        ),
+    },
+    "latency": {"latency": ["latency.py", "--rounds", "3", "--duration", "4s", "--warmup", "1s"]},
+    "streams": {"streams": ["streams.py", "--rounds", "1", "--duration", "13s", "--frames", "60"]},
+}
+TAKES_NO_FLOOR = {"peers.py", "latency.py", "streams.py"}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--loadtest", help="path of weir-loadtest (release build)")
+    parser.add_argument("--weir", help="path of weir (release build)")
+    parser.add_argument("--floor", help="path of the example `floor` (release build)")
+    parser.add_argument("--tools", default="target/peers", help="where LiteLLM and Portkey's gateway are or are installed")
+    parser.add_argument("--only", default=",".join(QUESTIONS), help="questions, with commas between them (default: %(default)s)")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("target/perf"), help="what the runs say (default: %(default)s)")
+    parser.add_argument("--write", action="store_true", help="measure nothing, make the page from --out")
+    options = parser.parse_args()
+    options.only = [name for name in options.only.split(",") if name]
+    unknown = [name for name in options.only if name not in QUESTIONS]
+    if unknown:
+        parser.error(f"--only: unknown {', '.join(unknown)}; accepted are {', '.join(QUESTIONS)}")
+    if not options.write and not (options.loadtest and options.weir and options.floor):
+        parser.error("--loadtest, --weir and --floor are needed, or --write")
+    return options
+
+
+def file_of(options, run):
+    return options.out / (re.sub(r"[^a-z0-9]+", "-", run.lower()) + ".md")
+
+
+def commit():
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def model_name():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def measure(options, run, command):
+    """Makes one run and keeps what it said, under a line with date, commit, machine and command."""
+    script, *more = command
+    full = [sys.executable, str(HERE / script), "--loadtest", options.loadtest, "--weir", options.weir, *more]
+    if script not in TAKES_NO_FLOOR:
+        full += ["--floor", options.floor]
+    made = options.out / "peers"
+    if script == "peers.py":
+        full += ["--tools", options.tools, "--out", str(made)]
+    print(f"{run}: {' '.join(more)}", file=sys.stderr, flush=True)
+    done = subprocess.run(full, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    said = done.stdout
+    if script == "peers.py":
+        table = made / f"{pathlib.Path(command[command.index('--plan') + 1]).stem}.md"
+        said = table.read_text() if table.exists() else ""
+    stamp = f"{datetime.date.today()}, {commit()}, {model_name()}: `benches/{script} {' '.join(more)}`"
+    file_of(options, run).write_text(f"{stamp}\n\n{said}")
+    return done.returncode == 0
+
+
+def rows(text):
+    """The rows of every Markdown table in a text, each as a dictionary by the heads of its columns."""
+    heads, found = None, []
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            heads = None
+            continue
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if heads is None:
+            heads = cells
+        elif not all(set(cell) <= set("-: ") for cell in cells):
+            found.append(dict(zip(heads, cells)))
+    return found
+
+
+def first(cell):
+    """The figure of a cell like `12.3 (11-14)`."""
+    return cell.split(" ")[0] if cell else "-"
+
+
+def ratio(row):
+    return f"{first(row.get('CPU us/req (min-max)', '-'))} ({row.get('x nginx CPU', '-')} x)"
+
+
+def bodies(options, runs):
+    """One table of all sizes, from the runs' tables."""
+    yield "| what is asked | nginx, CPU us | floor | pass-through | default | default, req/s | default, MiB before / after | records dropped |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
+    for run in runs:
+        path = file_of(options, run)
+        of = {row.get("target"): row for row in rows(path.read_text())} if path.exists() else {}
+        if "weir" not in of:
+            yield f"| {run} | not measured | | | | | | |"
+            continue
+        nginx, floor, passed, default = (of.get(name, {}) for name in ("nginx", "floor", "weir-pass", "weir"))
+        cells = [first(nginx.get("CPU us/req (min-max)", "-")), ratio(floor), ratio(passed), ratio(default)]
+        cells += [first(default.get("req/s (min-max)", "-")), default.get("RSS MiB before/after", "-"), default.get("dropped", "-")]
+        yield "| " + " | ".join([run, *cells]) + " |"
+
+
+def features(options, runs):
+    """A row for each form of Weir, with what it costs at both sizes."""
+    yield "| form | 1 KB: CPU us | x nginx | p50 | MiB | 8 KB: CPU us | x nginx | p50 | MiB |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    found = {}
+    for run in runs:
+        path = file_of(options, run)
+        for row in rows(path.read_text()) if path.exists() else []:
+            found.setdefault(row["target"], []).append(row)
+    bases = [number(row["CPU/request"]) for row in found.get("nginx", [])]
+    for name, of in found.items():
+        if name == "direct":
+            continue
+        cells = [name]
+        for row, base in zip(of, bases):
+            cpu = number(row["CPU/request"])
+            cells += [f"{cpu:g}", f"{cpu / base:.2f}", row["p50"], row["memory"].removesuffix(" MiB")]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def number(cell):
+    return float(cell.split(" ")[0])
+
+
+def as_said(options, runs):
+    """What the runs printed, without their first line."""
+    for run in runs:
+        path = file_of(options, run)
+        yield path.read_text().partition("\n\n")[2].strip() if path.exists() else f"{run}: not measured"
+
+
+def stamps(options, runs):
+    """When, of what and how the runs were made; said once where they have it in common."""
+    found = {}
+    for run in runs:
+        path = file_of(options, run)
+        if path.exists():
+            when, _, command = path.read_text().splitlines()[0].partition(": ")
+            found.setdefault(when, []).append((run, command))
+    shared = f"`benches/side_by_side.py {' '.join(BESIDE)} "
+    for when, commands in found.items():
+        if len(runs) == 1:
+            yield f"{when}. {commands[0][1]}."
+        else:
+            yield f"{when}. {shared.strip()}` with, by row: " + "; ".join(f"{run}: {command.replace(shared, '`')}" for run, command in commands) + "."
+
+
+def write(options):
+    page = PAGE.read_text()
+    for name, runs in QUESTIONS.items():
+        make = {"bodies": bodies, "features": features}.get(name, as_said)
+        table = "\n".join(make(options, runs))
+        block = f"<!-- table: {name} -->\n{table}\n\n" + "\n".join(stamps(options, runs)) + "\n<!-- end -->"
+        page, count = re.subn(rf"<!-- table: {name} -->.*?<!-- end -->", lambda _: block, page, flags=re.DOTALL)
+        if count != 1:
+            print(f"perf: PERF.md has {count} places for `{name}`, and needs one", file=sys.stderr)
+            return False
+    PAGE.write_text(page)
+    return True
+
+
+def main():
+    options = arguments()
+    options.out.mkdir(parents=True, exist_ok=True)
+    well = True
+    if not options.write:
+        for name in options.only:
+            for run, command in QUESTIONS[name].items():
+                well &= measure(options, run, command)
+    if not write(options):
+        return 2
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
