@@ -15,7 +15,7 @@ use crate::observer::{BatchOutcome, StoreObserver};
 use crate::production::{Onlooker, Stores};
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::record::{SpanRecord, TraceRecord};
-use crate::sqlite::{self, Auditor, Home, Readers, Reads};
+use crate::sqlite::{self, Auditor, Home, Readers, Reads, Texts};
 
 /// Tenants that are read at a time.
 const TENANTS_PIECE: u32 = 1_000;
@@ -145,7 +145,7 @@ impl RecordReader {
     /// # Errors
     /// See [`ReadError`].
     pub fn read_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
-        self.file()?.read_after(after, limit, bytes_max)
+        self.file()?.read_after(after, limit, bytes_max, Texts::Read)
     }
 
     /// Goes through the whole audit log and says whether a line was altered, removed or put in.

@@ -69,6 +69,18 @@ pub trait SpanLog: Send + Sync + 'static {
         Ok(batch)
     }
 
+    /// As [`SpanLog::read_after`] says, without prompts and answers: for a consumer that does not read them, which take most of the time.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn read_without_texts_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
+        let mut batch = self.read_after(after, limit, bytes_max)?;
+        for span in &mut batch.spans {
+            (span.prompt, span.response) = (None, None);
+        }
+        Ok(batch)
+    }
+
     /// Behind everything that is committed now: for a consumer that begins here.
     ///
     /// # Errors

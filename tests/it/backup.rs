@@ -179,11 +179,19 @@ fn one_file_holds_it_all_and_what_is_damaged_is_refused() {
     let home = TempDir::new().unwrap();
     let (config, tenant, token) = stopped(home.path(), &upstream);
     let tar = home.path().join("out/backup.tar");
+    done(&run(&config, &["receipts", "init"]));
+    fs::create_dir(home.path().join("weir.db.receipts")).unwrap();
     let text = done(&run(&config, &["backup", "--to", tar.to_str().unwrap()]));
     assert!(text.contains("not in it: configuration"), "{text}");
+    assert!(text.contains("not in it: receipts: their files are only ever added to"), "{text}");
     // Any tar reads it.
     let listed = std::process::Command::new("tar").args(["tf", tar.to_str().unwrap()]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&listed.stdout), "manifest.json\nweir.db\ntoken.key\n", "{}", said(&listed));
+    assert_eq!(
+        String::from_utf8_lossy(&listed.stdout),
+        "manifest.json\nweir.db\ntoken.key\nreceipts.key\n",
+        "{}",
+        said(&listed)
+    );
     let other = place(&home.path().join("other"), &upstream);
     let verified = done(&run(&other, &["restore", tar.to_str().unwrap(), "--verify"]));
     assert!(verified.contains("whole, schema version"), "{verified}");
@@ -202,6 +210,7 @@ fn one_file_holds_it_all_and_what_is_damaged_is_refused() {
         if harmless {
             fs::remove_file(home.path().join("other/weir.db")).unwrap();
             fs::remove_file(home.path().join("other/weir.db.key")).unwrap();
+            fs::remove_file(home.path().join("other/weir.db.receipts.key")).unwrap();
         }
         let left = home.path().join("other/weir.db").exists();
         assert!(!left, "byte {at}: {}", said(&output));
@@ -212,6 +221,8 @@ fn one_file_holds_it_all_and_what_is_damaged_is_refused() {
     assert!(!home.path().join("other/weir.db").exists());
 
     done(&run(&other, &["restore", tar.to_str().unwrap()]));
+    let signing = |folder: &str| fs::read(home.path().join(folder).join("weir.db.receipts.key")).unwrap();
+    assert_eq!(signing("other"), signing("."));
     let restored = on(&home.path().join("other/weir.db"), &upstream);
     assert_eq!(traces(&restored, &tenant), 5);
     assert!(lets_in(&restored, "X-Service-Token", &token));

@@ -154,6 +154,28 @@ fn the_client_metrics_count_tokens_and_seconds_and_name_a_trace() {
 }
 
 #[test]
+fn what_was_counted_since_the_last_request_is_sent_when_the_process_stops() {
+    let (provider, receiver) = (provider(), Upstream::always(OK));
+    let export = format!(
+        "otel_export: {{enabled: true, metrics_interval_seconds: 86400, receivers: [{{endpoint: '{}', metrics: true}}]}}",
+        receiver.url()
+    );
+    let mut gateway = Setup::new(Driver::Auto).upstream(&provider.url()).unlimited().with(&export).start();
+    let sent = || receiver.requests().into_iter().filter(|request| request.path == "/v1/metrics").collect::<Vec<_>>();
+    eventually("the first request comes at once", || (sent().len() == 1).then_some(()));
+    for _ in 0..3 {
+        assert_eq!(call(gateway.addr, chat_call("What is the capital of France?").bytes()).status, 200);
+    }
+    gateway.terminate();
+    assert!(gateway.wait().success());
+    let sent = sent();
+    assert_eq!(sent.len(), 2);
+    let (points, _) = otlp_points(&sent[1]);
+    let durations = points.iter().find(|point| point.name == "gen_ai.client.operation.duration").unwrap();
+    assert_eq!(durations.count, 3);
+}
+
+#[test]
 fn a_receiver_that_fails_gets_all_with_the_next_request_and_is_counted() {
     let asked = AtomicUsize::new(0);
     let receiver = Upstream::play(move |peer| {

@@ -47,9 +47,10 @@ impl Consumers {
         self.running.hand_over()
     }
 
-    /// See [`Running::stop`].
-    pub(super) fn stop(self, within: Duration) {
+    /// See [`Running::stop`]; then waits for what is said last of all.
+    pub(super) fn stop(self, within: Duration, last: impl Future<Output = ()>) {
         self.running.stop(within);
+        self.runtime.block_on(last);
         // A name lookup that hangs must not hold up the exit.
         self.runtime.shutdown_background();
     }

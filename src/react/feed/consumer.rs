@@ -30,6 +30,12 @@ pub trait Consumer: Send + 'static {
         true
     }
 
+    /// Whether it reads prompts and answers of stored spans. Reading them takes most of the time, more than a hundred times the rest
+    /// where conversations are long.
+    fn texts(&self) -> Texts {
+        Texts::OfAll
+    }
+
     /// Whether only one of several processes on the same store reads for this consumer. Otherwise each process would send
     /// the same message.
     fn reads_alone(&self) -> bool {
@@ -40,6 +46,17 @@ pub trait Consumer: Send + 'static {
     fn limits(&self) -> Limits {
         Limits::default()
     }
+}
+
+/// Whose prompts and answers a consumer reads.
+#[derive(Debug, Clone, Copy)]
+pub enum Texts {
+    /// Those of every span.
+    OfAll,
+    /// No span's: they are left out of what is brought from the store.
+    OfNone,
+    /// Those of spans of which this is true. A batch that holds such a span is brought with the texts of all.
+    Of(fn(&SpanRecord) -> bool),
 }
 
 /// How long a consumer is waited for.

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use weir_storage::record::SpanRecord;
 use weir_storage::{Cursor, ReadingClaim, SpanBatch, SpanLog};
 
-use super::consumer::{Batch, Consumer, Failure, Limits};
+use super::consumer::{Batch, Consumer, Failure, Limits, Texts};
 use super::queue::Waiting;
 
 /// Spans of one batch, and about their bytes.
@@ -250,7 +250,7 @@ impl<C: Consumer> Delivery<C> {
     async fn read(&mut self) -> Result<SpanBatch, String> {
         let (store, name, cursor, adrift) = (Arc::clone(&self.store), self.waiting.name, self.cursor, self.adrift);
         let end_is_due = self.is_stopping() && self.until.is_none();
-        let heeds_clean_calls = self.waiting.heeds_clean_calls;
+        let (heeds_clean_calls, texts) = (self.waiting.heeds_clean_calls, self.consumer.texts());
         let read = tokio::task::spawn_blocking(move || {
             let saved = if adrift { store.cursor(name).map_err(|error| error.to_string())? } else { None };
             let is_further =
@@ -258,10 +258,14 @@ impl<C: Consumer> Delivery<C> {
             let cursor = saved.filter(is_further).or(cursor).map_or_else(|| begin(&*store, name), Ok)?;
             let until = end_is_due.then(|| store.end()).transpose().map_err(|error| error.to_string())?;
             let limit = u32::try_from(BATCH_SPANS).unwrap_or(u32::MAX);
-            let read = if heeds_clean_calls {
-                store.read_after(cursor, limit, BATCH_BYTES)
-            } else {
-                store.read_found_after(cursor, limit, BATCH_BYTES)
+            let read = match texts {
+                _ if !heeds_clean_calls => store.read_found_after(cursor, limit, BATCH_BYTES),
+                Texts::OfAll => store.read_after(cursor, limit, BATCH_BYTES),
+                Texts::OfNone => store.read_without_texts_after(cursor, limit, BATCH_BYTES),
+                Texts::Of(is_wanted) => match store.read_without_texts_after(cursor, limit, BATCH_BYTES) {
+                    Ok(batch) if batch.spans.iter().any(is_wanted) => store.read_after(cursor, limit, BATCH_BYTES),
+                    read => read,
+                },
             };
             let batch = read.map_err(|error| error.to_string())?;
             Ok((cursor, until, batch))

@@ -33,7 +33,7 @@ use weir_storage::{BatchOutcome, SpanLog, StoreObserver};
 
 use crate::meter::{Exposition, Registry, Source, names};
 use crate::outbound::Client;
-pub use consumer::{Batch, Consumer, Failure, Limits};
+pub use consumer::{Batch, Consumer, Failure, Limits, Texts};
 pub use delivery::jittered;
 use delivery::{Delivery, Orders};
 use queue::Waiting;

@@ -12,7 +12,7 @@ use super::names;
 use super::points::{Exemplar, Points, Series, histogram};
 use super::span::{error_type, short};
 use super::wire::{Message, Value};
-use crate::feed::{Batch, Consumer, Failure};
+use crate::feed::{Batch, Consumer, Failure, Texts};
 use crate::meter::OTHER;
 
 /// Series of one metric; what comes beyond them counts under the model `other`.
@@ -144,6 +144,10 @@ impl Consumer for Counter {
 
     fn reads_alone(&self) -> bool {
         true
+    }
+
+    fn texts(&self) -> Texts {
+        Texts::OfNone
     }
 
     async fn take(&mut self, batch: Batch<'_>) -> Result<(), Failure> {

@@ -13,54 +13,68 @@ use super::points::Points;
 use super::receiver::Receiver;
 use crate::meter::Registry;
 
-/// Sends a receiver the metrics every `interval`, until the process ends.
-pub(super) fn start(
-    runtime: &Handle,
-    to: Arc<Receiver>,
-    registry: Arc<Registry>,
-    client: Arc<ClientMetrics>,
-    interval: Duration,
-) {
-    let began = Timestamp::now();
-    runtime.spawn(async move {
-        let mut rest_until = Instant::now();
-        let mut ticks = tokio::time::interval(interval);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut failing = false;
-        loop {
-            ticks.tick().await;
-            if Instant::now() < rest_until {
-                continue;
+/// What is sent, and to whom.
+#[derive(Clone)]
+pub(super) struct Sender {
+    pub(super) to: Arc<Receiver>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) client: Arc<ClientMetrics>,
+    /// Since when everything is counted.
+    pub(super) began: Timestamp,
+}
+
+impl Sender {
+    /// Sends all metrics once; what the receiver has against them, and how long it wants none.
+    pub(super) async fn send(&self) -> Option<(String, Duration)> {
+        let Self { to, registry, client, began } = self.clone();
+        let encoded = tokio::task::spawn_blocking(move || {
+            let points = Points { began, now: Timestamp::now() };
+            let mut metrics = points.of_registry(&registry);
+            metrics.extend(client.encode(points, to.how().semconv));
+            to.metrics_request(&metrics)
+        });
+        let body = match encoded.await {
+            Ok(body) => body,
+            Err(error) => return Some((error.to_string(), Duration::ZERO)),
+        };
+        let verdict = match self.to.send_metrics(body).await {
+            Ok(answer) => judge(&answer),
+            Err(error) => Verdict::Later { reason: error.to_string(), after: None, is_doubtful: false },
+        };
+        let complaint = complaint(verdict);
+        let counter = if complaint.is_none() { &self.to.metrics.sent } else { &self.to.metrics.failed };
+        counter.add(1);
+        complaint
+    }
+
+    /// Sends them every `interval`, until the process ends.
+    pub(super) fn start(self, runtime: &Handle, interval: Duration) {
+        runtime.spawn(async move {
+            let mut rest_until = Instant::now();
+            let mut ticks = tokio::time::interval(interval);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut failing = false;
+            loop {
+                ticks.tick().await;
+                if Instant::now() < rest_until {
+                    continue;
+                }
+                let Some((reason, after)) = self.send().await else {
+                    failing = false;
+                    continue;
+                };
+                rest_until = Instant::now() + after;
+                if !std::mem::replace(&mut failing, true) {
+                    let receiver = &self.to.label;
+                    tracing::warn!(
+                        receiver,
+                        reason,
+                        "the receiver did not take all metrics; the next request says all again"
+                    );
+                }
             }
-            let (registry, client, encoder) = (Arc::clone(&registry), Arc::clone(&client), Arc::clone(&to));
-            let encoded = tokio::task::spawn_blocking(move || {
-                let points = Points { began, now: Timestamp::now() };
-                let mut metrics = points.of_registry(&registry);
-                metrics.extend(client.encode(points, encoder.how().semconv));
-                encoder.metrics_request(&metrics)
-            });
-            let Ok(body) = encoded.await else { continue };
-            let verdict = match to.send_metrics(body).await {
-                Ok(answer) => judge(&answer),
-                Err(error) => Verdict::Later { reason: error.to_string(), after: None, is_doubtful: false },
-            };
-            let Some((reason, after)) = complaint(verdict) else {
-                to.metrics.sent.add(1);
-                failing = false;
-                continue;
-            };
-            to.metrics.failed.add(1);
-            rest_until = Instant::now() + after;
-            if !std::mem::replace(&mut failing, true) {
-                let receiver = &to.label;
-                tracing::warn!(
-                    receiver,
-                    reason,
-                    "the receiver did not take all metrics; the next request says all again"
-                );
-            }
-        }
-    });
+        });
+    }
 }
 
 /// What a receiver has against metrics, and how long it wants none.

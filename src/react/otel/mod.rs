@@ -25,11 +25,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use weir_config::settings::{OtelContent, OtelExport};
+use weir_config::vocab::Timestamp;
 use weir_storage::record::SpanRecord;
 
-use crate::feed::{Batch, Consumer, Failure, Feed, Limits};
+use crate::feed::{Batch, Consumer, Failure, Feed, Limits, Texts};
 use crate::meter::Registry;
 use answer::{Verdict, judge};
 use client_metrics::{ClientMetrics, Counter};
@@ -57,6 +59,7 @@ pub struct Receivers {
     /// Where somebody is sent metrics.
     counts: Option<Arc<ClientMetrics>>,
     interval: Duration,
+    began: Timestamp,
 }
 
 /// Adds a consumer for each receiver, and their counters; `masker` is for those whose `content` is `masked`.
@@ -83,16 +86,36 @@ pub fn add(feed: &mut Feed, settings: &OtelExport, masker: &Masker, registry: &R
         feed.add(Counter(Arc::clone(counts)));
     }
     let interval = Duration::from_secs(settings.metrics_interval_seconds);
-    Receivers { receivers, counts, interval }
+    Receivers { receivers, counts, interval, began: Timestamp::now() }
 }
 
 impl Receivers {
     /// Starts what sends metrics, to those who want them.
     pub fn start(&self, runtime: &Handle, registry: &Arc<Registry>) {
-        let Some(counts) = &self.counts else { return };
-        for receiver in self.receivers.iter().filter(|receiver| receiver.wants_metrics()) {
-            metrics::start(runtime, Arc::clone(receiver), Arc::clone(registry), Arc::clone(counts), self.interval);
-        }
+        self.senders(registry).for_each(|sender| sender.start(runtime, self.interval));
+    }
+
+    /// Sends metrics a last time, when nothing is counted any more. What a receiver does not take is said in the log.
+    pub async fn send_last_metrics(&self, registry: &Arc<Registry>) {
+        let last = self.senders(registry).map(|sender| async move {
+            if let Some((reason, _)) = sender.send().await {
+                let receiver = &sender.to.label;
+                tracing::warn!(receiver, reason, "the receiver did not take the last metrics");
+            }
+        });
+        join_all(last).await;
+    }
+
+    fn senders(&self, registry: &Arc<Registry>) -> impl Iterator<Item = metrics::Sender> {
+        let wanting = self.receivers.iter().filter(|receiver| receiver.wants_metrics());
+        self.counts.iter().flat_map(move |client| {
+            wanting.clone().map(move |to| metrics::Sender {
+                to: Arc::clone(to),
+                registry: Arc::clone(registry),
+                client: Arc::clone(client),
+                began: self.began,
+            })
+        })
     }
 
     /// What is to be said of receivers that have taken nothing for long.
@@ -123,6 +146,10 @@ impl Consumer for Exporter {
 
     fn heeds_clean_calls(&self) -> bool {
         self.to.wants_clean()
+    }
+
+    fn texts(&self) -> Texts {
+        if self.to.how().content == OtelContent::None { Texts::OfNone } else { Texts::OfAll }
     }
 
     fn limits(&self) -> Limits {

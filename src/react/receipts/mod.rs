@@ -27,7 +27,7 @@ use weir_config::Settings;
 use weir_storage::AuditLog;
 use weir_storage::record::SpanRecord;
 
-use crate::feed::{Batch, Consumer, Failure, Feed, Limits};
+use crate::feed::{Batch, Consumer, Failure, Feed, Limits, Texts};
 use crate::meter::{Exposition, Registry, Source, names};
 use chain::Chain;
 pub use key::{KeyError, PublicKey, SigningKey};
@@ -159,6 +159,10 @@ impl Consumer for Writer {
 
     fn limits(&self) -> Limits {
         Limits { batch: FOR_EVER, ..Limits::default() }
+    }
+
+    fn texts(&self) -> Texts {
+        Texts::Of(|span| !span.tags.contains_key(REPORTED) && receipt::lacks_digests(span))
     }
 
     async fn take(&mut self, batch: Batch<'_>) -> Result<(), Failure> {

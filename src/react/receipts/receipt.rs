@@ -67,6 +67,12 @@ pub(super) fn of_call(mut draft: Draft, span: &SpanRecord, settings: &str) -> Dr
     draft
 }
 
+/// Whether a receipt has to make its digests from the record's texts: calls that were recorded before receipts were switched on.
+pub(super) fn lacks_digests(span: &SpanRecord) -> bool {
+    let notes = span.attributes.get(NOTES);
+    ["request", "response"].iter().any(|side| notes.and_then(|notes| notes.get(side)).is_none_or(Value::is_null))
+}
+
 /// What a receipt says of bytes. `complete` is false where these are not all that passed.
 pub fn digest(of: &str, bytes: &[u8], complete: bool) -> Value {
     json!({ "of": of, "sha256": hex(&Sha256::digest(bytes)), "bytes": bytes.len() as u64, "complete": complete })

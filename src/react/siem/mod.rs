@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 use weir_config::settings::SiemExport;
 use weir_storage::{AuditLog, SpanLog};
 
-use crate::feed::{Batch, Consumer, Failure, Feed, Limits};
+use crate::feed::{Batch, Consumer, Failure, Feed, Limits, Texts};
 use crate::meter::Registry;
 use event::{Event, Wanted, of_call};
 use receiver::{Receiver, Tallies};
@@ -81,6 +81,10 @@ impl Consumer for Exporter {
     fn heeds_clean_calls(&self) -> bool {
         // A refusal need not have a finding.
         self.to.settings.refusals
+    }
+
+    fn texts(&self) -> Texts {
+        Texts::OfNone
     }
 
     fn limits(&self) -> Limits {

@@ -23,7 +23,7 @@ use crate::cursor::Cursor;
 use crate::error::{NotWritten, ReadError};
 use crate::record::SpanRecord;
 use crate::roles::SpanLog as _;
-use crate::sqlite::Reads;
+use crate::sqlite::{Reads, Texts};
 use crate::store::Store;
 
 /// Spans, and about their bytes, of one batch.
@@ -260,7 +260,7 @@ impl Production {
         let _nobody_changes_them = shipping.cutting.lock();
         let (mut spans, mut at, mut bytes) = (Vec::new(), from, 0);
         loop {
-            let batch = store.local_reads().read_after(at, READ_SPANS, BATCH_BYTES)?;
+            let batch = store.local_reads().read_after(at, READ_SPANS, BATCH_BYTES, Texts::Read)?;
             bytes += batch.spans.iter().map(crate::queue::weigh).sum::<usize>();
             spans.extend(batch.spans);
             at = batch.next;

@@ -46,8 +46,16 @@ impl Order {
     }
 }
 
+/// Whether prompts and answers are read with their records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Texts {
+    Read,
+    LeftOut,
+}
+
 /// A batch being read.
 struct Reader {
+    texts: Texts,
     spans: Vec<crate::record::SpanRecord>,
     /// Everything up to here is in the batch, was passed over, or is counted as lost.
     place: i64,
@@ -71,13 +79,19 @@ impl Reader {
 }
 
 impl Reads<'_> {
-    pub(crate) fn read_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
+    pub(crate) fn read_after(
+        &self,
+        after: Cursor,
+        limit: u32,
+        bytes_max: usize,
+        texts: Texts,
+    ) -> Result<SpanBatch, ReadError> {
         self.ask("read_feed", |snapshot| {
             let order = Order::of(snapshot)?;
             let known = after.file == order.file;
             // A file that was put in place of this one may be an older copy of it.
             let place = if known { after.place.min(order.last) } else { 0 };
-            let mut reader = Reader { spans: Vec::new(), place, lost: 0, gaps: 0, counting: known };
+            let mut reader = Reader { texts, spans: Vec::new(), place, lost: 0, gaps: 0, counting: known };
             let whole = reader.fill(snapshot, limit, bytes_max)?;
             if whole {
                 reader.pass(order.last + 1);
@@ -100,7 +114,7 @@ impl Reads<'_> {
         self.ask("read_feed", |snapshot| {
             let order = Order::of(snapshot)?;
             let place = if after.file == order.file { after.place } else { 0 };
-            let mut reader = Reader { spans: Vec::new(), place, lost: 0, gaps: 0, counting: false };
+            let mut reader = Reader { texts: Texts::Read, spans: Vec::new(), place, lost: 0, gaps: 0, counting: false };
             let whole = reader.take_rows(snapshot, ("", ""), to.place, limit, bytes_max)?;
             let place = if whole { to.place } else { reader.place };
             let next = Cursor { file: order.file, place };
@@ -118,7 +132,8 @@ impl Reads<'_> {
             // No integer is left out: behind the highest row that has gone they tell how many rows there are.
             let counts = order.gone > from;
             let to = if counts { order.last.min(from + PASSED_MAX) } else { order.last };
-            let mut reader = Reader { spans: Vec::new(), place: from, lost: 0, gaps: 0, counting: false };
+            let mut reader =
+                Reader { texts: Texts::Read, spans: Vec::new(), place: from, lost: 0, gaps: 0, counting: false };
             let whole = reader.fill_found(snapshot, to, limit, bytes_max)?;
             let place = if whole { to } else { reader.place };
             let there = if counts { count_rows(snapshot, from, place)? } else { place - from };
@@ -182,6 +197,7 @@ impl Reader {
         let mut statement = conn.prepare_cached(&sql)?;
         let mut rows = statement.query((self.place, limit, to))?;
         let mut reading = Reading::of_all(conn);
+        reading.texts = self.texts == Texts::Read;
         let (mut looked, mut bytes) = (0, 0);
         while let Some(row) = rows.next()? {
             looked += 1;

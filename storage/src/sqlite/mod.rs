@@ -56,6 +56,7 @@ pub(crate) use chain::Auditor;
 pub(crate) use contents::{Contents, PIECE as CONTENTS_PIECE, Value};
 pub use copy::{Copied, Examined, check, copy};
 pub(crate) use engine::SqliteEngine;
+pub(crate) use feed::Texts;
 pub(crate) use home::Home;
 pub use migrate::MigrationReport;
 pub(crate) use migrate::{CopyFirst, Pending, down, examine, run as migrate};

@@ -24,7 +24,7 @@ use crate::roles::{
     AlertBook, AuditLog, ObjectBook, OffenceBook, Registry, ReportBook, SpanLog, SpendBook, VerdictBook,
 };
 use crate::spend::SpendRow;
-use crate::sqlite::Reads;
+use crate::sqlite::{Reads, Texts};
 use crate::stats::Stats;
 use crate::tenants::{
     CredentialChanges, Credentials, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord,
@@ -67,7 +67,11 @@ impl SpanLog for Store {
     }
 
     fn read_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
-        self.reads().read_after(after, limit.clamp(1, PAGE_MAX), bytes_max)
+        self.reads().read_after(after, limit.clamp(1, PAGE_MAX), bytes_max, Texts::Read)
+    }
+
+    fn read_without_texts_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
+        self.reads().read_after(after, limit.clamp(1, PAGE_MAX), bytes_max, Texts::LeftOut)
     }
 
     fn read_found_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {

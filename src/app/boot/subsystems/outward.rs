@@ -13,6 +13,8 @@ use crate::boot::network::Consumers;
 use crate::boot::parts::{conditions, start_metrics};
 use crate::boot::takeover::HandOver;
 use crate::judging::Judging;
+use crate::meter::Registry;
+use crate::otel::Receivers;
 
 /// How long the last scrapers may take after a takeover; each has two seconds.
 const SCRAPES_LIMIT: Duration = Duration::from_secs(3);
@@ -45,8 +47,13 @@ impl Subsystem for Metrics {
     }
 }
 
+/// How long receivers of metrics may take for the last ones.
+const LAST_METRICS_LIMIT: Duration = Duration::from_secs(3);
+
 struct Told {
     consumers: Consumers,
+    /// Receivers of metrics, and what they are told.
+    metrics: Option<(Receivers, Arc<Registry>)>,
     judging: Option<Judging>,
     store: Store,
 }
@@ -57,7 +64,9 @@ pub(super) fn consumers(context: &mut Context) -> Result<Option<Box<dyn Subsyste
     // The process that served the addresses before reads no more for them.
     consumers.go();
     let (judging, store) = (context.made.judging.take(), context.store.clone());
-    Ok(Some(Box::new(Told { consumers, judging, store })))
+    let registry = Arc::clone(&context.process.parts.registry);
+    let metrics = context.made.exports.spans.clone().map(|receivers| (receivers, registry));
+    Ok(Some(Box::new(Told { consumers, metrics, judging, store })))
 }
 
 impl Subsystem for Told {
@@ -66,7 +75,14 @@ impl Subsystem for Told {
         if let Some(judging) = self.judging {
             self.consumers.runtime().block_on(judging.stop());
         }
-        self.consumers.stop(time.left().min(CONSUMERS_LIMIT));
+        let metrics = self.metrics;
+        self.consumers.stop(time.left().min(CONSUMERS_LIMIT), async move {
+            if let Some((receivers, registry)) = metrics {
+                let last = receivers.send_last_metrics(&registry);
+                // Who does not answer is not waited for.
+                let _late = tokio::time::timeout(LAST_METRICS_LIMIT, last).await.is_err();
+            }
+        });
         true
     }
 }

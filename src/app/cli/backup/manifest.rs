@@ -20,8 +20,11 @@ pub(super) const MANIFEST_BYTES_MAX: u64 = 64 * 1024;
 pub(super) enum Role {
     Database,
     TokenKey,
+    /// What receipts are signed with: without it their chain cannot go on under the same key.
+    ReceiptsKey,
     Overlay,
     Configuration,
+    Receipts,
 }
 
 impl Role {
@@ -30,8 +33,10 @@ impl Role {
         match self {
             Self::Database => "weir.db",
             Self::TokenKey => "token.key",
+            Self::ReceiptsKey => "receipts.key",
             Self::Overlay => "config.runtime.yaml",
             Self::Configuration => "service.yaml",
+            Self::Receipts => "receipts",
         }
     }
 
@@ -39,9 +44,16 @@ impl Role {
         match self {
             Self::Database => "database",
             Self::TokenKey => "token key",
+            Self::ReceiptsKey => "key of receipts",
             Self::Overlay => "runtime overlay",
             Self::Configuration => "configuration",
+            Self::Receipts => "receipts",
         }
+    }
+
+    /// Whether it is only ever named, as what is not in a backup.
+    const fn is_left_out(self) -> bool {
+        matches!(self, Self::Configuration | Self::Receipts)
     }
 }
 
@@ -100,7 +112,7 @@ impl Manifest {
         }
         for (at, entry) in manifest.files.iter().enumerate() {
             let again = manifest.files.iter().take(at).any(|other| other.role == entry.role);
-            if again || entry.name != entry.role.file() || entry.role == Role::Configuration {
+            if again || entry.name != entry.role.file() || entry.role.is_left_out() {
                 return Err(bad(format!("names a file that no backup has: {}", entry.name.escape_debug())));
             }
         }
@@ -163,12 +175,13 @@ mod tests {
         let path = Path::new(MANIFEST);
         let read = |manifest: &Manifest| Manifest::read(manifest.text().as_bytes(), path);
         assert_eq!(read(&manifest()).unwrap(), manifest());
-        let spoilt: [fn(&mut Manifest); 5] = [
+        let spoilt: [fn(&mut Manifest); 6] = [
             |manifest| manifest.format = 2,
             |manifest| manifest.files[1].name = "../../etc/passwd".to_owned(),
             |manifest| manifest.files[1] = manifest.files[0].clone(),
             |manifest| drop(manifest.files.remove(0)),
             |manifest| manifest.files[1].role = Role::Configuration,
+            |manifest| (manifest.files[1].role, manifest.files[1].name) = (Role::Receipts, "receipts".to_owned()),
         ];
         for spoil in spoilt {
             let mut other = manifest();

@@ -37,8 +37,8 @@ pub(super) struct BackupOptions {
     /// In a folder: how many backups stay there, this one among them. 0 keeps all.
     #[arg(long, value_name = "COUNT", default_value = "7")]
     keep: usize,
-    /// Leave out the key of tenant tokens and provider keys. Without it a restored gateway knows no token and none of tenants' own
-    /// provider keys, and the backup lets nobody in.
+    /// Leave out the key of tenant tokens and provider keys, and that of receipts. Without the former a restored gateway knows no token
+    /// and none of tenants' own provider keys, and the backup lets nobody in.
     #[arg(long)]
     without_key: bool,
     /// Do not examine the copy's rows and indexes; its digest is compared all the same.
@@ -161,6 +161,17 @@ fn fill(folder: &Path, loaded: &Loaded, options: &BackupOptions, now: Timestamp)
         Some(_) if options.without_key => left_out.push(LeftOut::new(Role::TokenKey, "--without-key")),
         Some(key) if key.exists() => entries.push(take(&key, folder, Role::TokenKey)?),
         _ => left_out.push(LeftOut::new(Role::TokenKey, "there is none: no token has been issued")),
+    }
+    let signing = settings.receipts.key_file(database);
+    match options.without_key {
+        true if signing.exists() => left_out.push(LeftOut::new(Role::ReceiptsKey, "--without-key")),
+        false if signing.exists() => entries.push(take(&signing, folder, Role::ReceiptsKey)?),
+        _ => left_out.push(LeftOut::new(Role::ReceiptsKey, "there is none: `weir receipts init` makes it")),
+    }
+    let receipts = settings.receipts.directory(database);
+    if receipts.exists() {
+        let why = format!("their files are only ever added to: copy {} as it is", receipts.display());
+        left_out.push(LeftOut::new(Role::Receipts, &why));
     }
     match &loaded.overlay_path {
         Some(overlay) if overlay.exists() => entries.push(take(overlay, folder, Role::Overlay)?),

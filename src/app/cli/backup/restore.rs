@@ -114,7 +114,8 @@ fn place(loaded: &Loaded, role: Role) -> Option<PathBuf> {
         Role::Database => Some(loaded.settings.storage.database_path.clone()),
         Role::TokenKey => token_key_file(&loaded.settings),
         Role::Overlay => loaded.overlay_path.clone(),
-        Role::Configuration => None,
+        Role::ReceiptsKey => Some(loaded.settings.receipts.key_file(&loaded.settings.storage.database_path)),
+        Role::Configuration | Role::Receipts => None,
     }
 }
 
@@ -182,7 +183,7 @@ fn of_plain_file() -> Manifest {
         weir: String::new(),
         schema: 0,
         files: Vec::new(),
-        left_out: vec![left(Role::TokenKey), left(Role::Overlay)],
+        left_out: vec![left(Role::TokenKey), left(Role::ReceiptsKey), left(Role::Overlay)],
     }
 }
 

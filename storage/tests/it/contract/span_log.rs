@@ -102,6 +102,10 @@ fn spans_are_read_in_the_order_of_their_commits(log: &dyn SpanLog) {
     let batch = log.read_after(Cursor::START, 1_000, 0).unwrap();
     assert_eq!(batch.spans, spans[..1], "one at least, however little room");
     assert_eq!(log.read_after(batch.next, 4, ROOM).unwrap().spans, spans[1..5]);
+    let bare = log.read_without_texts_after(Cursor::START, 1_000, ROOM).unwrap();
+    let without_texts = |span: &SpanRecord| SpanRecord { prompt: None, response: None, ..span.clone() };
+    assert_eq!(bare.spans, spans.iter().map(without_texts).collect::<Vec<_>>());
+    assert!(spans.iter().any(|span| span.prompt.is_some()));
 }
 
 fn what_was_found_is_read_without_the_rest(log: &dyn SpanLog) {
