@@ -3,6 +3,7 @@
 //! Invariant: a change is all or nothing, passes the same checks as a value in a file, and never moves a flag that a
 //! higher layer (the environment) pins. The overlay is replaced as a whole or stays as it was. Knows no HTTP.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,7 +12,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::catalogue::{self, Build, Setting};
-use crate::load::{Loaded, Origin, check_flag, missing_key, nearest_flag};
+use crate::error::LoadError;
+use crate::load::{Loaded, Origin, check_flag, load, missing_key, nearest_flag};
 
 /// Regex detection has no switch (spec, "Runtime hot-swap").
 const IMMUTABLE: &str = "analyzer_regex_enabled";
@@ -92,6 +94,19 @@ impl Loaded {
             });
         }
         if mismatches.is_empty() { Ok(next) } else { Err(mismatches) }
+    }
+
+    /// The flags that the overlay has otherwise now than these settings, because another process has changed it; with the values
+    /// that bring them about.
+    ///
+    /// # Errors
+    /// Every violation in what is written now.
+    pub fn overlay_changes(&self) -> Result<Map<String, Value>, LoadError> {
+        let now = load(&self.sources)?.overlay;
+        let named: BTreeSet<_> = self.overlay.keys().chain(now.keys()).copied().collect();
+        let changed = named.into_iter().filter(|flag| self.overlay.get(flag) != now.get(flag));
+        let value = |flag| now.get(flag).or_else(|| Some(&self.beneath.get(flag)?.0)).cloned();
+        Ok(changed.filter_map(|flag| Some((flag.to_owned(), value(flag)?))).collect())
     }
 
     fn put_flag(&mut self, flag: &str, value: &Value) -> Result<(), Vec<FlagError>> {

@@ -180,6 +180,8 @@ pub struct Storage {
     pub profile: StorageProfile,
     /// `storage.database_path`.
     pub database_path: PathBuf,
+    /// `storage.shared_file` (ours): several gateways may use the file at once.
+    pub shared_file: bool,
     /// `storage.analytics_url`: the `production` profile's store of spans.
     pub analytics_url: Option<SharedSecret>,
     /// `storage.analytics_database`.
@@ -758,6 +760,7 @@ impl Default for Settings {
             storage: Storage {
                 profile: StorageProfile::Lite,
                 database_path: PathBuf::from("service.db"),
+                shared_file: false,
                 analytics_url: None,
                 analytics_database: None,
                 relational_url: None,

@@ -45,7 +45,7 @@ pub mod usage;
 mod verdicts;
 mod writer;
 
-pub use claim::{ReadingClaim, UseClaim};
+pub use claim::{Joined, Neighbour, ReadingClaim, UseClaim, UsePhase};
 pub use cursor::{Cursor, Fate, Inserted, SpanBatch, TracePlace, TraceRest};
 pub use error::{Dropped, NotTaken, NotWritten, OpenError, ReadError};
 pub use objects::{MadeObject, OBJECT_ID_BYTES_MAX, OBJECTS_MAX};

@@ -446,14 +446,15 @@ pub trait ReportBook: Send + Sync + 'static {
 
 /// Spend per agent and calendar window, kept so that a restart does not hand out budgets again.
 pub trait SpendBook: Send + Sync + 'static {
-    /// Keeps these rows. Those that count since before their tenant's deletion are left out: who counts may not have heard of it
+    /// Keeps these rows, which say how much this process counts in all: what is new in them is added to what others have spent. Those
+    /// that count since before their tenant's deletion are left out: who counts may not have heard of it
     /// yet. Gives these tenants, each with the second of its deletion.
     ///
     /// # Errors
     /// [`NotWritten`].
     fn save_spend(&self, rows: Vec<SpendRow>) -> Result<Vec<(TenantId, i64)>, NotWritten>;
 
-    /// The rows of periods that may still run at `now_s`.
+    /// The rows of periods that may still run at `now_s`, by whichever process. From now on this one counts all of it in.
     ///
     /// # Errors
     /// See [`ReadError`].

@@ -19,6 +19,7 @@ use crate::observer::StoreObserver;
 use crate::production::{self, Imported, Migrated, Production, StoreReports, StoreState, Stores};
 use crate::queue::{Queue, SpanSink};
 use crate::retention::{Erase, Policy, Retention, Space};
+use crate::spend::Ledger;
 use crate::sqlite::{self, Auditor, CopyFirst, Home, MigrationReport, Pending, Readers, SqliteEngine};
 use crate::writer::{Tally, Writer};
 
@@ -115,6 +116,8 @@ struct Inner {
     lost_before_close: AtomicU64,
     policy: Arc<Policy>,
     auditor: Auditor,
+    /// What the file holds of what was spent.
+    ledger: Mutex<Ledger>,
     /// The database; `None` for one in memory.
     file: Option<PathBuf>,
     /// What several gateways share, where they do.
@@ -177,6 +180,7 @@ impl Store {
             give_up_at,
             lost_before_close,
             auditor: Auditor::default(),
+            ledger: Mutex::default(),
             policy,
             file,
             production: OnceLock::new(),
@@ -250,12 +254,17 @@ impl Store {
         }
     }
 
-    /// How much more other gateways have spent since this was last asked, by agent and window; nothing where nothing is shared.
+    /// How much more other gateways on the same stores or the same file have spent since this was last asked, by agent and window.
+    /// Reads all that was spent in running periods.
     ///
     /// # Errors
     /// See [`ReadError`].
     pub fn spent_elsewhere(&self, now_s: i64) -> Result<Vec<crate::SpendRow>, ReadError> {
-        self.production().map_or(Ok(Vec::new()), |production| production.spent_elsewhere(now_s))
+        if let Some(production) = self.production() {
+            return production.spent_elsewhere(now_s);
+        }
+        let mut ledger = self.inner.ledger.lock();
+        Ok(ledger.count_in(self.local_reads().load_spend(now_s)?))
     }
 
     /// Takes slices of shared rate limits, or gives them back: once for each `number`, however often it is called with it and the same

@@ -27,7 +27,7 @@ fn listed(gateway: &Gateway, finding_type: &str) -> Vec<Value> {
 }
 
 fn kept_in(database: &Path, setup: Setup) -> Setup {
-    setup.storage(&format!("{{database_path: '{}'}}", database.display()))
+    setup.storage(&format!("{{database_path: '{}', shared_file: true}}", database.display()))
 }
 
 fn seconds(time: &Value) -> i64 {

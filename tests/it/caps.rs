@@ -8,14 +8,15 @@ use serde_json::{Value, json};
 
 use crate::pressure::queued;
 use crate::support::{
-    AUTH, Answer, Call, Client, ClosedPort, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers_in_full,
+    AUTH, Answer, Call, Client, ClosedPort, Gateway, Setup, Upstream, call, eventually, on_both_drivers_in_full,
 };
 
 /// Each call of `cent` costs one cent: one output token at 10,000 dollars per million, nothing for the input.
-const PRICES: &str = "cost_estimation: {custom_models: {cent: {input_per_million: 0, output_per_million: 10000}}}";
+pub(crate) const PRICES: &str =
+    "cost_estimation: {custom_models: {cent: {input_per_million: 0, output_per_million: 10000}}}";
 
 /// Cents per month and day for every agent, and one agent with a budget of its own.
-fn caps(monthly_usd: f64, soft_usd: f64) -> String {
+pub(crate) fn caps(monthly_usd: f64, soft_usd: f64) -> String {
     format!(
         "cost_caps:\n  enabled: true\n  default_budget_caps:\n    - {{window: monthly, hard_limit_usd: {monthly_usd}, \
          soft_limit_usd: {soft_usd}}}\n  agents:\n    - {{agent_id: rich, budget_caps: [{{window: daily, hard_limit_usd: 5}}]}}\n"
@@ -23,13 +24,13 @@ fn caps(monthly_usd: f64, soft_usd: f64) -> String {
 }
 
 /// One output token is asked for, so the estimate is the cost.
-fn ask(agent: &str) -> Vec<u8> {
+pub(crate) fn ask(agent: &str) -> Vec<u8> {
     let body = json!({ "model": "cent", "max_tokens": 1, "messages": [{ "role": "user", "content": "hi" }] });
     let call = Call::post("/v1/chat/completions", body.to_string());
     if agent.is_empty() { call.bytes() } else { call.field("X-Service-Agent-ID", agent).bytes() }
 }
 
-fn answer_using(completion_tokens: u32) -> String {
+pub(crate) fn answer_using(completion_tokens: u32) -> String {
     let body = json!({ "choices": [{ "message": { "content": "a" } }],
         "usage": { "prompt_tokens": 1, "completion_tokens": completion_tokens, "total_tokens": 1 + completion_tokens } });
     let body = body.to_string();
@@ -38,14 +39,14 @@ fn answer_using(completion_tokens: u32) -> String {
 
 /// One call that has settled: it does so when its answer has left, which is a moment after the client has it, and what is recorded
 /// has settled.
-fn settled(gateway: &Gateway, request: impl AsRef<[u8]>) -> Answer {
+pub(crate) fn settled(gateway: &Gateway, request: impl AsRef<[u8]>) -> Answer {
     let answer = call(gateway.addr, request);
     gateway.trace_of(&answer);
     answer
 }
 
 /// How many of `calls` calls in a row are served, each after the one before has settled.
-fn served(gateway: &Gateway, agent: &str, calls: usize) -> usize {
+pub(crate) fn served(gateway: &Gateway, agent: &str, calls: usize) -> usize {
     (0..calls).filter(|_| settled(gateway, ask(agent)).status == 200).count()
 }
 
@@ -543,35 +544,5 @@ on_both_drivers_in_full! {
         assert_eq!((&error["scope"], &error["current"]), (&json!("budget"), &json!(0.0)));
         assert_eq!(upstream.requests().len(), 0);
         assert_eq!(call(gateway.addr, handshake("/v1/realtime?model=unpriced")).status, 200, "nobody can say");
-    }
-}
-
-/// What the second start, `doctor` and the book say of two gateways on one database: each grants the budgets and the rates whole, and a
-/// restart knows what both have spent.
-#[test]
-fn two_gateways_on_one_file_each_grant_the_budget_and_the_rate() {
-    const RATE: &str = "rate_limiting: {requests_per_second: 1, burst_size: 4}";
-    let upstream = Upstream::always(answer_using(1));
-    let folder = tempfile::TempDir::new().unwrap();
-    let storage = format!("{{database_path: '{}'}}", folder.path().join("weir.db").display());
-    let on = |more: &str| {
-        let setup = Setup::new(Driver::Auto).upstream(upstream.url()).storage(&storage).with(PRICES);
-        setup.with(&caps(0.03, 0.02)).with(more).start()
-    };
-    let (one, mut two) = (on("rate_limiting: {enabled: false}"), on("rate_limiting: {enabled: false}"));
-    two.logged("it says what is not shared", |line| line.contains("Not shared: rate limits and budgets"));
-    assert_eq!([served(&one, "", 5), served(&two, "", 5)], [3, 3], "three cents each");
-    one.terminate();
-    two.terminate();
-    assert!(two.wait().success());
-    drop(one);
-    two.restart();
-    assert_eq!(served(&two, "", 2), 0, "what was spent is known");
-    drop(two);
-    let (one, two) = (on(RATE), on(RATE));
-    for gateway in [&one, &two] {
-        // Another agent's budget; whichever way they end, they were let in.
-        let passed = (0..4).filter(|_| call(gateway.addr, ask("rich")).status == 200).count();
-        assert_eq!(passed, 4, "a burst of four each");
     }
 }

@@ -90,6 +90,7 @@ mod memory;
 mod models;
 mod notify;
 mod one_address;
+mod one_file;
 mod operations;
 mod ops;
 mod otel_export;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::support::{
-    AUTH, Call, Client, Driver, Gateway, Peer, Setup, SmallDisk, Upstream, call, chat_body, chat_call, eventually,
-    on_both_drivers_in_full, text, with_stream,
+    AUTH, Call, Client, Driver, Gateway, PATIENCE, Peer, Setup, SmallDisk, Upstream, call, chat_body, chat_call,
+    eventually, on_both_drivers_in_full, text, with_stream,
 };
 
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -177,7 +177,7 @@ fn who_is_denied_while_the_disk_is_full_is_out_and_stays_out() {
 
 /// A gateway on this database, whatever else is on it.
 fn on(database: &Path, upstream: &Upstream) -> Gateway {
-    let storage = format!("{{database_path: '{}'}}", database.display());
+    let storage = format!("{{database_path: '{}', shared_file: true}}", database.display());
     Setup::new(Driver::Auto).upstream(upstream.url()).storage(&storage).with(AUTH).unlimited().start()
 }
 
@@ -190,19 +190,31 @@ fn by_key(gateway: &Gateway, key: &str) -> u16 {
     client.answer_to("POST").map_or(0, |answer| answer.status)
 }
 
+/// How many keys are revoked; .ci/full revokes a hundred.
+fn revocations() -> usize {
+    std::env::var("WEIR_REVOCATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
+}
+
+/// How long each of them may take to be refused by another process: .ci/full says it, on a machine that does nothing else.
+fn hold_within(longest: Duration) {
+    let most = std::env::var("WEIR_REVOCATION_MS").ok().and_then(|text| text.parse().ok());
+    let most = most.map_or(PATIENCE, Duration::from_millis);
+    assert!(longest <= most, "{longest:?}");
+}
+
 /// A key is refused by every gateway on the file soon after any of them has revoked it.
 #[test]
-fn a_hundred_revocations_of_two_gateways_on_one_file_hold_in_both() {
-    const REVOCATIONS: usize = 100;
+fn revocations_of_two_gateways_on_one_file_hold_in_both() {
+    let revocations = revocations();
     let upstream = Upstream::always(OK);
     let folder = tempfile::TempDir::new().unwrap();
     let database = folder.path().join("weir.db");
     let pair = [on(&database, &upstream), on(&database, &upstream)];
     pair[1].logged("it says what is not shared", |line| {
-        line.contains("another process uses this database") && line.contains("rate limits and budgets")
+        line.contains("another process uses this database") && line.contains("Not shared: rate limits")
     });
     let tenant = pair[0].tenant("Acme");
-    let keys: Vec<_> = (0..REVOCATIONS).map(|at| pair[at % 2].key(&tenant, "operator")).collect();
+    let keys: Vec<_> = (0..revocations).map(|at| pair[at % 2].key(&tenant, "operator")).collect();
     for (_, key) in &keys {
         for gateway in &pair {
             eventually("both let it in", || (by_key(gateway, key) == 200).then_some(()));
@@ -217,7 +229,8 @@ fn a_hundred_revocations_of_two_gateways_on_one_file_hold_in_both() {
         eventually("the other one refuses it", || (by_key(other, key) == 401).then_some(()));
         longest = longest.max(revoked.elapsed());
     }
-    println!("{REVOCATIONS} revocations, each refused by the other gateway after {longest:?} at most");
+    println!("{revocations} revocations, each refused by the other gateway after {longest:?} at most");
+    hold_within(longest);
     for (_, key) in &keys {
         assert_eq!((by_key(&pair[0], key), by_key(&pair[1], key)), (401, 401));
     }
@@ -238,15 +251,15 @@ fn lasting(peer: &mut Peer) {
 
 /// What an old process still serves while it drains ends, too, when the new one revokes its key.
 #[test]
-fn a_hundred_revocations_hold_in_a_process_that_drains_beside_a_new_one() {
-    const REVOCATIONS: usize = 100;
+fn revocations_hold_in_a_process_that_drains_beside_a_new_one() {
+    let revocations = revocations();
     let upstream = Upstream::play(lasting);
     let folder = tempfile::TempDir::new().unwrap();
     let storage = format!("{{database_path: '{}'}}", folder.path().join("weir.db").display());
     let setup = Setup::new(Driver::Auto).upstream(upstream.url()).storage(&storage).with(AUTH).unlimited();
     let mut old = setup.with("shutdown: {timeout_seconds: 300}").start();
     let tenant = old.tenant("Acme");
-    let keys: Vec<_> = (0..REVOCATIONS).map(|_| old.key(&tenant, "operator")).collect();
+    let keys: Vec<_> = (0..revocations).map(|_| old.key(&tenant, "operator")).collect();
     let mut streams: Vec<Client> = keys.iter().map(|(_, key)| stream(&old, key)).collect();
     let new = old.successor(Driver::Auto);
     let mut longest = Duration::ZERO;
@@ -257,7 +270,8 @@ fn a_hundred_revocations_hold_in_a_process_that_drains_beside_a_new_one() {
         assert_eq!(by_key(&new, key), 401);
         longest = longest.max(ends(stream));
     }
-    println!("{REVOCATIONS} revocations, each ending a stream of the draining process after {longest:?} at most");
+    println!("{revocations} revocations, each ending a stream of the draining process after {longest:?} at most");
+    hold_within(longest);
     // Its last stream has ended.
     assert!(old.wait().code().is_some());
 }

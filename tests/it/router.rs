@@ -218,7 +218,7 @@ fn who_is_blocked_by_one_gateway_is_turned_away_by_the_other_on_the_same_store()
          [block_ip, webhook]}}], webhook: {{url: '{}'}}, ip_block: {{max_offenses: 4, ttl_seconds: 600, allow_shared: true}}}}",
         receiver.url()
     );
-    let storage = format!("{{database_path: '{}'}}", folder.path().join("weir.db").display());
+    let storage = format!("{{database_path: '{}', shared_file: true}}", folder.path().join("weir.db").display());
     let setup = Setup::new(Driver::Auto).upstream(provider.url()).storage(&storage).unlimited().with(&rules);
     let (mut one, other) = (setup.clone().start(), setup.start());
     assert_eq!(say(&other, "What is the capital of France?").status, 200);

@@ -269,6 +269,14 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(storage.startup_timeout_ms, int),
     ),
     Setting::built(
+        "storage.shared_file",
+        Kind::Bool,
+        Literal::Bool(false),
+        "Let several gateways use this database file at once. They have one record, the same keys and budgets; of each rate limit \
+         each grants its part. Without it a second start is refused (exit code 75), but for one that takes over. Ours.",
+        set!(storage.shared_file, flag),
+    ),
+    Setting::built(
         "storage.auto_migrate",
         Kind::Bool,
         Literal::Bool(true),

@@ -98,6 +98,7 @@ fn samples() -> Vec<Sample> {
         sample("trace_storage_timeout_ms", "8", |s| s.limits.trace_storage_timeout_ms = 8),
         sample("storage.profile", "memory", |s| s.storage.profile = StorageProfile::Memory),
         sample("storage.database_path", "/var/lib/x.db", |s| s.storage.database_path = "/var/lib/x.db".into()),
+        sample("storage.shared_file", "true", |s| s.storage.shared_file = true),
         sample("storage.analytics_url", "http://a:8123", |s| {
             s.storage.analytics_url = Some(SharedSecret::new("http://a:8123"));
         }),

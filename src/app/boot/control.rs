@@ -12,6 +12,7 @@ use weir_config::Settings;
 use weir_config::settings::HealthCheck;
 
 use super::keep;
+use super::sharing::Sharing;
 use crate::api::{self, Api, Costs, Roles};
 use crate::control::Calls;
 use crate::forward::Peer;
@@ -63,6 +64,7 @@ pub(super) struct Control {
     pub(super) calls: Calls,
     pub(super) ingest: Option<Intake>,
     pub(super) probing: HealthCheck,
+    pub(super) sharing: Option<Arc<Sharing>>,
 }
 
 /// The running control thread.
@@ -144,6 +146,7 @@ impl Control {
             calls,
             ingest,
             probing,
+            sharing,
             ..
         } = self;
         let shared = Arc::clone(registry.shared());
@@ -171,7 +174,7 @@ impl Control {
         }
         tokio::spawn(keep_uses_written(identities));
         tokio::spawn(keep_memory_small());
-        tokio::spawn(keep::keep(spend, store.clone()));
+        tokio::spawn(keep::keep(spend, store.clone(), sharing));
         if probing.enabled {
             let schedule = Schedule {
                 interval: Duration::from_secs(u64::from(probing.interval_seconds)),

@@ -32,6 +32,9 @@ const RELIEF: usize = 16;
 
 /// How often a core does its housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// How often it looks meanwhile for credentials that have been taken away: what another process revokes is known here after a quarter of
+/// a second, and what is under way with it is to end within the second.
+const REVOKED_LOOKS: u32 = 3;
 
 /// What a core begins with.
 pub(super) struct CoreSetup {
@@ -203,7 +206,6 @@ fn spawn(core: &Rc<Core>, task: impl Future<Output = ()> + 'static) {
 async fn housekeeping(core: Rc<Core>) {
     let (mut shown, mut generation) = ((0, 0), 0);
     loop {
-        core.end_revoked(&mut generation);
         let settings = core.settings();
         let (mut open, mut idle) = (0, 0);
         for pool in settings.local_upstreams.pools() {
@@ -219,6 +221,9 @@ async fn housekeeping(core: Rc<Core>) {
         if core.index == 0 {
             core.process.parts.exchanges.sum_up(core.process.now_s());
         }
-        rt::sleep(HOUSEKEEPING).await;
+        for _ in 0..REVOKED_LOOKS {
+            core.end_revoked(&mut generation);
+            rt::sleep(HOUSEKEEPING / REVOKED_LOOKS).await;
+        }
     }
 }

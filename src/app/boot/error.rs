@@ -71,6 +71,17 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error("{0}")]
     Store(#[from] weir_storage::OpenError),
+    /// Another process uses the database, and the settings do not let two.
+    #[error(
+        "storage.database_path `{database}`: it is in use by {by}; stop that process, start with --take-over on its address to take \
+         its place, name another file, or let several gateways use this one with storage.shared_file: true"
+    )]
+    DatabaseInUse {
+        /// The file.
+        database: String,
+        /// Who uses it.
+        by: String,
+    },
     /// The pricing file is not usable.
     #[error("{0}")]
     Prices(#[from] weir_config::prices::PriceFileError),
@@ -124,7 +135,7 @@ impl StartError {
                 }
             }
             Self::Identity(IdentityError::KeyFile(_)) => EXIT_SETTINGS,
-            Self::TakeOver { .. } | Self::Spend(_) | Self::Identity(_) => EXIT_TEMPORARY,
+            Self::TakeOver { .. } | Self::DatabaseInUse { .. } | Self::Spend(_) | Self::Identity(_) => EXIT_TEMPORARY,
             Self::Rules(_) | Self::Thread { .. } => EXIT_INTERNAL,
             Self::Settings(_)
             | Self::Log(_)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use weir_config::vocab::Timestamp;
 use weir_storage::{ReadError, SpendBook, SpendRow, Store};
 
+use super::sharing::Sharing;
 use crate::money::{KeptSpend, Spend};
 
 /// How long spend stands in memory only.
@@ -37,9 +38,14 @@ pub(super) fn save(spend: &Spend, store: &dyn SpendBook) -> bool {
     })
 }
 
-/// Counts in what other gateways have spent since the last time, where several share what is spent. False when that is not known.
-fn hear(spend: &Spend, store: &Store) -> bool {
+/// Counts in what other gateways have spent since the last time, where several share what is spent, be it stores or a file. False when
+/// that is not known.
+fn hear(spend: &Spend, store: &Store, sharing: Option<&Sharing>) -> bool {
     let now_s = Timestamp::now().micros() / MICROS_PER_SECOND;
+    let is_due = store.gateways().is_some() || sharing.is_some_and(Sharing::take_owing);
+    if !is_due {
+        return true;
+    }
     match store.spent_elsewhere(now_s) {
         Ok(rows) => {
             rows.into_iter().for_each(|row| spend.count_in(&kept(row), now_s));
@@ -47,6 +53,7 @@ fn hear(spend: &Spend, store: &Store) -> bool {
         }
         Err(error) => {
             tracing::debug!(%error, "what other gateways have spent could not be read");
+            sharing.into_iter().for_each(Sharing::still_owing);
             false
         }
     }
@@ -63,13 +70,15 @@ fn row(kept: KeptSpend) -> SpendRow {
 }
 
 /// Does that again and again.
-pub(super) async fn keep(spend: Arc<Spend>, store: Store) {
+pub(super) async fn keep(spend: Arc<Spend>, store: Store, sharing: Option<Arc<Sharing>>) {
     loop {
         tokio::time::sleep(KEEP_INTERVAL).await;
-        let (spend, store) = (Arc::clone(&spend), store.clone());
+        let (spend, store, sharing) = (Arc::clone(&spend), store.clone(), sharing.clone());
         let saving = move || {
-            let knows_others = save(&spend, &store) && hear(&spend, &store);
-            spend.divide(store.gateways().unwrap_or(1), knows_others);
+            let sharing = sharing.as_deref();
+            let knows_others = save(&spend, &store) && hear(&spend, &store, sharing);
+            let gateways = store.gateways().or(sharing.map(Sharing::gateways));
+            spend.divide(gateways.unwrap_or(1), knows_others);
         };
         if tokio::task::spawn_blocking(saving).await.is_err() {
             tracing::error!("saving spend panicked");

@@ -81,6 +81,11 @@ impl ListenSockets {
         matches!(self.source, Source::Passed(_))
     }
 
+    /// Whether another process serves the address and hands it over.
+    pub(super) fn is_inherited(&self) -> bool {
+        matches!(self.source, Source::Inherited(_))
+    }
+
     /// The sockets this process has bound itself, on which nobody else answers meanwhile.
     pub(super) fn bound(&self) -> Vec<TcpListener> {
         match &self.source {

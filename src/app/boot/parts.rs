@@ -14,7 +14,7 @@ use weir_config::store_url::StoreUrl;
 use weir_config::vocab::{Role, Severity, SharedSecret, TenantId};
 use weir_inference::{Analyser, Job, Lane, PoolOptions, Turn, Work, WorkerPool};
 use weir_models::{Loader, Models};
-use weir_storage::{Backend, Erase, SpanLog, Store, StoreObserver, StoreOptions, StoreState, Stores, UseClaim};
+use weir_storage::{Backend, Erase, SpanLog, Store, StoreObserver, StoreOptions, StoreState, Stores};
 
 use super::StartError;
 use super::core::{self, CoreSetup, DrainOrder};
@@ -69,12 +69,6 @@ const INFERENCE_QUEUE_BYTES: usize = 256 * 1024 * 1024;
 /// Jobs for models that are looked at together when they wait together. No job waits for others to come: on a CPU a batch
 /// is no faster per text but for the shortest ones.
 const MODEL_BATCH_JOBS: usize = 8;
-
-/// What several gateways on one database have in common, and what each has for itself.
-pub(crate) const SHARED_DATABASE: &str = "Shared between them are records, tenants, keys, tokens, provider keys and what they may use \
-     (a change holds everywhere within a second), the audit log, alerts and blocked addresses. Not shared: rate limits and budgets \
-     (`rate_limiting`, `cost_caps`, those of keys and tenants), of which each process grants all, settings changed by \
-     PUT /api/v1/config, circuit breakers. Set limits to what one process may grant, or run one process";
 
 /// Where the key of tenant tokens is kept: beside the database, unless the settings say otherwise.
 pub(crate) fn token_key_file(settings: &Settings) -> Option<PathBuf> {
@@ -319,34 +313,6 @@ pub(super) fn warn_when_nobody_can_administer(settings: &Settings, directory: &D
             "authentication is on, `auth.admin_key` is not set and there is no admin key: nobody can create tenants or \
              keys; set `auth.admin_key` (SERVICE_AUTH_ADMIN_KEY) for the first steps"
         );
-    }
-}
-
-/// Says that this process uses the database, and says in the log what it does not share with others that do.
-pub(super) fn claim_database(settings: &Settings, takes_over: bool) -> Option<UseClaim> {
-    if settings.storage.profile == StorageProfile::Memory {
-        return None;
-    }
-    let path = &settings.storage.database_path;
-    match UseClaim::of(path) {
-        Ok((claim, false)) => Some(claim),
-        Ok((claim, true)) => {
-            let database = path.display();
-            if takes_over {
-                tracing::info!(%database, "another process uses this database; its limits end with it, when it has drained");
-            } else {
-                tracing::warn!(%database, "another process uses this database. {SHARED_DATABASE}");
-            }
-            Some(claim)
-        }
-        Err(error) => {
-            tracing::warn!(
-                %error,
-                database = %path.display(),
-                "cannot tell whether another process uses this database: the file for the lock beside it cannot be used"
-            );
-            None
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use weir_config::vocab::Timestamp;
 use weir_config::{Loaded, Settings};
 use weir_models::{Loader, Models};
 use weir_storage::audit::AuditEvent;
-use weir_storage::{AuditLog as _, SpanLog, Store, UseClaim};
+use weir_storage::{AuditLog as _, SpanLog, Store};
 
 use super::StartError;
 use super::certificate::Certificate;
@@ -25,10 +25,11 @@ use super::models;
 use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
-    CorePlacement, Exports, Outside, allow_descriptors, claim_database, complaints, golden_set, make_feed,
-    make_judging, model_threads, open_intake, open_store, prepare_patterns, remember_objects, share_token_key,
-    start_access_log, start_inference, start_models, token_key_file, warn_when_nobody_can_administer, watch_calls,
+    CorePlacement, Exports, Outside, allow_descriptors, complaints, golden_set, make_feed, make_judging, model_threads,
+    open_intake, open_store, prepare_patterns, remember_objects, share_token_key, start_access_log, start_inference,
+    start_models, token_key_file, warn_when_nobody_can_administer, watch_calls,
 };
+use super::sharing::{self, Sharing};
 use super::starting::Starting;
 use super::subsystems::{Context, Made, Running, TimeLeft};
 use super::takeover::{self, HandOver};
@@ -65,8 +66,8 @@ pub struct Gateway {
     process: Arc<Process>,
     health: Arc<Health>,
     store: Store,
-    /// Says that this process uses the database.
-    _database: Option<UseClaim>,
+    /// Says that this process uses the database, and who else does.
+    sharing: Option<Arc<Sharing>>,
     /// Has another process read for consumers of finished spans.
     hand_over_feed: Option<Box<dyn Fn() + Send>>,
     /// The thread that loads models.
@@ -152,7 +153,7 @@ pub fn start_with(
     let mut judging = make_judging(&live, feed.as_mut(), &prices, &models, &registry)?;
     let feed = feed.map(|(feed, _)| feed);
     let inlet = feed.as_ref().map(Feed::inlet);
-    let database = claim_database(&settings, take_over);
+    let sharing = Sharing::join(&settings, addr, sockets.is_inherited())?;
     let store = open_store(&settings, &registry, &breakers, inlet.clone())?;
     if let Some(offenders) = &offenders {
         offenders.open(Arc::new(store.clone()))?;
@@ -171,6 +172,11 @@ pub fn start_with(
         health.judge_spawned();
     }
     watch_health(&health, &store, &exports, (&models, live.snapshot()));
+    if let Some(sharing) = &sharing {
+        // Weak: the file is free when the gateway has gone, whoever still has its health.
+        let sharing = Arc::downgrade(sharing);
+        health.watch_sharing(move || sharing.upgrade()?.report());
+    }
     let spend = Arc::new(Spend::new());
     keep::restore(&spend, &store)?;
     let (analyser, own) =
@@ -235,6 +241,10 @@ pub fn start_with(
         body_bytes: usize::try_from(memory::body_bytes(&settings, MemoryLimit::allowed())).unwrap_or(usize::MAX),
     });
     limits::share(&process, &store)?;
+    if let Some(sharing) = &sharing {
+        process.divide_rates(sharing.gateways());
+        spend.divide(store.gateways().unwrap_or(sharing.gateways()), true);
+    }
     let intake = open_intake(&settings, &process, &store)?;
     let control = ControlThread::start(Control {
         store: store.clone(),
@@ -253,6 +263,7 @@ pub fn start_with(
         calls,
         ingest: intake.clone().filter(|_| settings.otel_ingest.enabled),
         probing: settings.health_check.clone(),
+        sharing: sharing.clone(),
     })
     .map_err(|source| StartError::Thread { what: "the control thread", source })?;
     reloaders.add("upstreams", {
@@ -260,6 +271,7 @@ pub fn start_with(
         let runtime = control.runtime().clone();
         move || reread_upstreams(&live, &upstreams, &prices, &runtime)
     });
+    let runtime = control.runtime().clone();
     let heartbeats = Arc::new(Heartbeats::new(cores));
     process.parts.registry.add_source(Box::new(CorePulses(Arc::clone(&heartbeats))));
     let hand_over = Arc::new(HandOver::new(sockets.is_lent()));
@@ -276,7 +288,7 @@ pub fn start_with(
         store: store.clone(),
         hand_over: Arc::clone(&hand_over),
         tls,
-        control: control.runtime().clone(),
+        control: runtime.clone(),
         network: consumers.as_ref().map(|consumers| consumers.runtime().clone()),
         shutdown_limit,
         made: Made {
@@ -296,6 +308,10 @@ pub fn start_with(
             cores: Some((listeners, CorePlacement { cpus, heartbeats: Arc::clone(&heartbeats) })),
         },
     })?;
+    if let Some(sharing) = &sharing {
+        sharing.serves(&process);
+        runtime.spawn(sharing::keep_looking(Arc::clone(sharing), Arc::downgrade(&process), Arc::clone(&live)));
+    }
     health.serving();
     let models = start_models(&models, &settings, &health, &live)?;
     Ok(Gateway {
@@ -304,7 +320,7 @@ pub fn start_with(
         process,
         health,
         store,
-        _database: database,
+        sharing,
         hand_over_feed,
         _models: models,
         cores,
@@ -467,6 +483,9 @@ impl Gateway {
     /// Stops accepting, lets what is in flight finish within `shutdown.timeout_seconds`, commits every record and ends
     /// all threads. True when nothing was cut and nothing lost.
     pub fn stop(self) -> bool {
+        if let Some(sharing) = &self.sharing {
+            sharing.drains();
+        }
         self.hand_over.stop();
         let time = TimeLeft::of(self.shutdown_limit);
         self.health.drain();

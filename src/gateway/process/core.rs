@@ -197,8 +197,16 @@ impl Process {
 
     /// From now on rate limits are those that several gateways share.
     pub fn share_rates(&self, shared: &Arc<SharedRates>) {
-        let tables = [&self.rates, &self.own_rates, &self.key_rates, &self.own_key_rates];
-        tables.into_iter().enumerate().for_each(|(at, table)| table.share(shared, at));
+        self.rate_tables().into_iter().enumerate().for_each(|(at, table)| table.share(shared, at));
+    }
+
+    /// From now on this process grants one of so many equal parts of each rate limit.
+    pub fn divide_rates(&self, parts: u32) {
+        self.rate_tables().into_iter().for_each(|table| table.divide(parts));
+    }
+
+    fn rate_tables(&self) -> [&RateTable; 4] {
+        [&self.rates, &self.own_rates, &self.key_rates, &self.own_key_rates]
     }
 
     /// What analyses do under `settings`, the same for all that work with them.

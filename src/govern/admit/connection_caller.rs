@@ -1,7 +1,7 @@
 //! Ties what is under way on a connection to the credential it was let in by: revoked, replaced or deleted with its tenant, the
 //! credential takes streams and tunnels with it.
 //!
-//! Nothing is looked at per request or frame. Each core compares the directory's generation once a second, and only
+//! Nothing is looked at per request or frame. Each core compares the directory's generation three times a second, and only
 //! where that has moved on goes through its connections ([`crate::process::Core::end_revoked`]); one that has to end is
 //! cut, and whoever waits for it finds out here why. Invariant: requests to our own API are not cut: a caller may be
 //! revoking itself.

@@ -7,7 +7,7 @@
 //! requests_per_second` requests pass, never one more. A bucket that has been full for `window_seconds` may be forgotten;
 //! tenants that share one ([`PerTenant`]) are limited together.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use weir_config::settings::{RateLimit, RateLimiting};
@@ -40,6 +40,8 @@ pub enum Verdict {
 /// The buckets of all tenants, shared by all cores: of each the theoretical arrival time in ticks of the caller's clock.
 pub struct RateTable {
     own: PerTenant<AtomicU64>,
+    /// Of how many equal parts of each limit this table grants one.
+    parts: AtomicU32,
     /// Where several gateways share them.
     share: OnceLock<Share>,
 }
@@ -47,7 +49,12 @@ pub struct RateTable {
 impl RateTable {
     /// An empty table: every bucket is full.
     pub fn new() -> Self {
-        Self { own: PerTenant::new(), share: OnceLock::new() }
+        Self { own: PerTenant::new(), parts: AtomicU32::new(1), share: OnceLock::new() }
+    }
+
+    /// From now on this table grants one of so many equal parts of each limit.
+    pub fn divide(&self, parts: u32) {
+        self.parts.store(parts.max(1), Ordering::Relaxed);
     }
 
     /// From now on the buckets are those that several gateways share, of table number `table`.
@@ -74,7 +81,7 @@ impl RateTable {
         let now = now_ns.saturating_mul(TICKS_PER_NANO);
         let idle = u64::from(window_seconds).saturating_mul(TICKS_PER_SECOND);
         let is_idle = |arrival: &AtomicU64| arrival.load(Ordering::Relaxed).saturating_add(idle) < now;
-        take(self.own.of(whose, is_idle), (limit, 1), now)
+        take(self.own.of(whose, is_idle), (limit, self.parts.load(Ordering::Relaxed)), now)
     }
 }
 
@@ -162,6 +169,17 @@ mod tests {
         // A long rest fills the bucket, and no further.
         let later = start + at(60_000);
         assert_eq!((0..10).filter(|_| admitted(table.take(TenantId::DEFAULT, &limits, later))).count(), 3);
+    }
+
+    #[test]
+    fn of_a_divided_limit_each_table_grants_its_part() {
+        let (tables, limits, start) = ([RateTable::new(), RateTable::new()], limits(2, 4), 5 * NANOS_PER_SECOND);
+        tables.iter().for_each(|table| table.divide(2));
+        let passed = |of: &RateTable, at| (0..9).filter(|_| admitted(of.take(TenantId::DEFAULT, &limits, at))).count();
+        assert_eq!(tables.each_ref().map(|table| passed(table, start)), [2, 2]);
+        assert_eq!(tables.each_ref().map(|table| passed(table, start + NANOS_PER_SECOND)), [1, 1]);
+        tables[0].divide(1);
+        assert_eq!(passed(&tables[0], start + 10 * NANOS_PER_SECOND), 4, "alone again");
     }
 
     #[test]

@@ -76,6 +76,7 @@ pub struct Health {
     receivers: OnceLock<Box<dyn Fn() -> Vec<String> + Send + Sync>>,
     space: OnceLock<Box<dyn Fn() -> SpaceReport + Send + Sync>>,
     models: OnceLock<Box<dyn Fn() -> ModelsReport + Send + Sync>>,
+    sharing: OnceLock<Box<dyn Fn() -> Option<SharedFile> + Send + Sync>>,
     /// Requests are served, whatever is still being loaded.
     serves: AtomicBool,
     grpc: OnceLock<SocketAddr>,
@@ -125,6 +126,19 @@ pub struct StorageReport {
     pub profile: &'static str,
     /// The bounds in bytes, and what was removed for them; null until the store is open.
     pub space: Option<SpaceReport>,
+    /// Other processes on the same database file; null while there are none.
+    pub shared: Option<SharedFile>,
+}
+
+/// `storage.shared` of the report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SharedFile {
+    /// Processes that use the file, this one included.
+    pub processes: u32,
+    /// Those of them that take new calls: the others start or drain.
+    pub gateways: u32,
+    /// What each of them has for itself.
+    pub not_shared: Vec<&'static str>,
 }
 
 /// `storage.space` of the report.
@@ -220,6 +234,7 @@ impl Health {
             receivers: OnceLock::new(),
             space: OnceLock::new(),
             models: OnceLock::new(),
+            sharing: OnceLock::new(),
             serves: AtomicBool::new(false),
             grpc: OnceLock::new(),
             judge_spawned: AtomicBool::new(false),
@@ -268,6 +283,11 @@ impl Health {
     /// Says who knows what room the store has; the first word counts.
     pub fn watch_space(&self, space: impl Fn() -> SpaceReport + Send + Sync + 'static) {
         self.space.get_or_init(|| Box::new(space));
+    }
+
+    /// Says who knows which other processes use the database file; the first word counts.
+    pub fn watch_sharing(&self, sharing: impl Fn() -> Option<SharedFile> + Send + Sync + 'static) {
+        self.sharing.get_or_init(|| Box::new(sharing));
     }
 
     /// Says who knows what is wrong with the stores that several gateways share; the first word counts.
@@ -359,6 +379,7 @@ impl Health {
                 status: if is_connected { "connected" } else { "unavailable" },
                 profile: self.facts.storage_profile.as_str(),
                 space: self.space.get().map(|space| space()),
+                shared: self.sharing.get().and_then(|sharing| sharing()),
             },
             circuit_breaker: breaker.as_str(),
             ml_models,
@@ -424,6 +445,8 @@ mod tests {
             removed_spans: 5,
             removing: true,
         });
+        assert_eq!(health.report().1.storage.shared, None);
+        health.watch_sharing(|| Some(SharedFile { processes: 3, gateways: 2, not_shared: vec!["circuit breakers"] }));
         health.serves_grpc(SocketAddr::from(([127, 0, 0, 1], 50_051)));
         health.ready();
         let (is_up, report) = health.report();
@@ -435,7 +458,7 @@ mod tests {
                 "reasons": [],
                 "storage": {"status": "connected", "profile": "lite", "space": {
                     "max_bytes": 9, "tenant_max_bytes": null, "removed_spans": 5, "removing": true,
-                }},
+                }, "shared": {"processes": 3, "gateways": 2, "not_shared": ["circuit breakers"]}},
                 "circuit_breaker": "closed",
                 "ml_models": {"status": "disabled", "models": []},
                 "uptime": 0,

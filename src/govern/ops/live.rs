@@ -22,6 +22,8 @@ pub struct LiveSettings {
     snapshot: Arc<ArcSwap<Settings>>,
     loaded: ArcSwap<Loaded>,
     changing: Mutex<()>,
+    /// The overlay's text when it was last followed.
+    followed: Mutex<Option<String>>,
 }
 
 /// What a change came to.
@@ -42,6 +44,7 @@ impl LiveSettings {
             snapshot: Arc::new(ArcSwap::from_pointee(loaded.settings.clone())),
             loaded: ArcSwap::from_pointee(loaded),
             changing: Mutex::new(()),
+            followed: Mutex::new(None),
         }
     }
 
@@ -99,6 +102,38 @@ impl LiveSettings {
 }
 
 impl LiveSettings {
+    /// Takes over the flags that another process has written into the overlay. A text that was looked at is not looked at again.
+    ///
+    /// # Errors
+    /// What is wrong with what is written; nothing has changed.
+    pub fn follow(&self) -> Result<(), String> {
+        let mut followed = self.followed.lock();
+        let before = self.loaded.load_full();
+        let Some(path) = &before.overlay_path else { return Ok(()) };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(format!("{}: {error}", path.display())),
+        };
+        if followed.as_ref() == Some(&text) {
+            return Ok(());
+        }
+        *followed = Some(text);
+        let _one_at_a_time = self.changing.lock();
+        let before = self.loaded.load_full();
+        let changes = before.overlay_changes().map_err(|error| error.to_string())?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let next = before
+            .with_flags(&changes)
+            .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+        moved(&before.flags(), &next.flags(), true);
+        self.snapshot.store(Arc::new(next.settings.clone()));
+        self.loaded.store(Arc::new(next));
+        Ok(())
+    }
+
     /// Reads upstreams, routes and their keys again. `prepare` makes what has to be there before requests see them, and may
     /// refuse; then nothing changes.
     ///
@@ -181,6 +216,31 @@ mod tests {
         assert_eq!(**second.snapshot().load(), **first.snapshot().load());
         let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["config.runtime.yaml"], "no temporary file stays");
+    }
+
+    #[test]
+    fn what_another_process_changes_is_followed_and_what_it_takes_back_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let overlay = folder.path().join("config.runtime.yaml");
+        let (one, other) = (live(&overlay), live(&overlay));
+        let mode = |of: &LiveSettings| of.flags()["enforcement_mode"].as_str().unwrap().to_owned();
+        let first = mode(&one);
+        for set in ["block", "flag", first.as_str()] {
+            one.change(&flags(json!({"enforcement_mode": set}))).unwrap();
+            other.follow().unwrap();
+            assert_eq!((mode(&other).as_str(), other.snapshot().load().enforcement.mode.as_str()), (set, set));
+        }
+        // Both have what both have changed.
+        other.change(&flags(json!({"rate_limiting_enabled": false}))).unwrap();
+        one.follow().unwrap();
+        one.change(&flags(json!({"enforcement_mode": "block"}))).unwrap();
+        other.follow().unwrap();
+        assert_eq!(other.flags(), one.flags());
+        assert_eq!(live(&overlay).flags(), one.flags());
+        // What makes no sense changes nothing, and says so once.
+        std::fs::write(&overlay, "enforcement_mode: perhaps\n").unwrap();
+        assert!(one.follow().unwrap_err().contains("enforcement"));
+        assert_eq!((one.follow(), mode(&one).as_str()), (Ok(()), "block"));
     }
 
     #[test]

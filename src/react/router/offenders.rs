@@ -23,7 +23,7 @@ const FADE: Duration = Duration::from_secs(60);
 const FADES_MAX: u64 = 64;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 /// How often the store is asked whom other processes have blocked.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Who has done what, and who is turned away.
 pub struct Offenders {

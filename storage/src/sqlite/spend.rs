@@ -1,8 +1,8 @@
 //! Spend per agent and calendar window, kept so that a restart does not hand out budgets again.
 //!
-//! Rows are absolute, so writing one twice changes nothing, and within a period a row never falls: of two processes that
-//! overlap while one takes over from the other, the larger figure stays. What was counted since before a tenant's deletion is not
-//! kept, by whichever process; what was counted since then is, whether or not the tenant has a record again.
+//! What comes here is what is new since a process last wrote or read ([`Ledger`](crate::spend::Ledger)), and is added: what several
+//! processes on the file spend adds up, also while one takes over from another. What was counted since before a tenant's deletion is
+//! not kept, by whichever process; what was counted since then is, whether or not the tenant has a record again.
 
 use weir_config::settings::Window;
 use weir_config::vocab::TenantId;
@@ -17,14 +17,16 @@ use crate::spend::SpendRow;
 /// Periods that began longer ago are over, whatever their window.
 const OVER_S: i64 = 32 * 86_400;
 const MICROS_PER_SECOND: i64 = 1_000_000;
+/// What a sum stands still at, far beyond any real one: two of them do not leave the numbers of the file.
+const SPENT_MAX: i64 = (1 << 62) - 1;
 
 impl Tx<'_> {
-    /// Keeps these rows but those that count since before their tenant's deletion; gives those tenants.
+    /// Adds these rows but those that count since before their tenant's deletion; gives those tenants.
     pub(super) fn save_spend(&self, rows: &[SpendRow]) -> Result<Vec<(TenantId, i64)>, WriteError> {
         let mut statement = self.conn.prepare_cached(
             "INSERT INTO spend (tenant, agent, span, period_start_s, nano_usd) VALUES (?1, ?2, ?3, ?4, ?5) \
              ON CONFLICT DO UPDATE SET nano_usd = CASE WHEN period_start_s = excluded.period_start_s \
-             THEN max(nano_usd, excluded.nano_usd) ELSE excluded.nano_usd END, \
+             THEN min(nano_usd + excluded.nano_usd, ?6) ELSE excluded.nano_usd END, \
              period_start_s = excluded.period_start_s WHERE period_start_s <= excluded.period_start_s",
         )?;
         let mut left_out: Vec<(TenantId, i64)> = Vec::new();
@@ -36,9 +38,11 @@ impl Tx<'_> {
                 }
                 continue;
             }
-            let nano_usd = i64::try_from(row.spent_nano_usd).unwrap_or(i64::MAX);
-            let id = row.tenant.as_bytes().as_slice();
-            statement.execute((id, &row.agent, row.window as i64, row.period_start_s, nano_usd))?;
+            if row.spent_nano_usd > 0 {
+                let nano_usd = i64::try_from(row.spent_nano_usd).unwrap_or(SPENT_MAX).min(SPENT_MAX);
+                let id = row.tenant.as_bytes().as_slice();
+                statement.execute((id, &row.agent, row.window as i64, row.period_start_s, nano_usd, SPENT_MAX))?;
+            }
         }
         Ok(left_out)
     }

@@ -206,7 +206,10 @@ impl SpanLog for Store {
         if let Some(production) = self.production() {
             return production.delete_tenant_data(self, tenant);
         }
-        self.write(Change::EraseTenant(tenant))
+        let mut ledger = self.inner.ledger.lock();
+        self.write::<()>(Change::EraseTenant(tenant))?;
+        ledger.forget(tenant);
+        Ok(())
     }
 }
 
@@ -281,7 +284,12 @@ impl Registry for Store {
         if let Some(production) = self.production() {
             return production.delete_tenant(self, id, &by);
         }
-        self.write(Change::DeleteTenant { id, by })
+        let mut ledger = self.inner.ledger.lock();
+        let is_deleted = self.write(Change::DeleteTenant { id, by })?;
+        if is_deleted {
+            ledger.forget(id);
+        }
+        Ok(is_deleted)
     }
 
     fn issue_token(
@@ -466,14 +474,21 @@ impl SpendBook for Store {
         if let Some(production) = self.production() {
             return production.save_spend(&rows);
         }
-        self.write(Change::SaveSpend(rows))
+        // Held over the commit: what is read meanwhile may have these rows or not.
+        let mut ledger = self.inner.ledger.lock();
+        let left_out: Vec<(TenantId, i64)> = self.write(Change::SaveSpend(ledger.news(&rows)))?;
+        ledger.written(&rows, &left_out, Timestamp::now().micros().div_euclid(1_000_000));
+        Ok(left_out)
     }
 
     fn load_spend(&self, now_s: i64) -> Result<Vec<SpendRow>, ReadError> {
         if let Some(production) = self.production() {
             return production.load_spend(now_s);
         }
-        self.reads().load_spend(now_s)
+        let mut ledger = self.inner.ledger.lock();
+        let rows = self.reads().load_spend(now_s)?;
+        ledger.begin(&rows);
+        Ok(rows)
     }
 }
 

@@ -13,7 +13,7 @@ use weir_storage::{Store, UseClaim};
 use super::diagnosis::Diagnosis;
 use crate::boot::models::{self, AtHand};
 use crate::boot::own_rules::OwnRules;
-use crate::boot::{SHARED_DATABASE, fusion};
+use crate::boot::{fusion, shared_and_not};
 use crate::money::Prices;
 use crate::receipts::{ReceiptsError, SigningKey};
 
@@ -184,7 +184,12 @@ fn database_shared(settings: &Settings) -> Option<Diagnosis> {
     let path = &settings.storage.database_path;
     let is_used = settings.storage.profile != StorageProfile::Memory && UseClaim::is_used(path).unwrap_or(false);
     is_used.then(|| {
-        let what = format!("{}: a gateway uses it now. Beside a second one: {SHARED_DATABASE}", path.display());
+        let second = if settings.storage.shared_file && settings.storage.profile == StorageProfile::Lite {
+            format!("Beside a second one: {}", shared_and_not())
+        } else {
+            "A second one is refused, but for one that takes over (storage.shared_file: false)".to_owned()
+        };
+        let what = format!("{}: a gateway uses it now. {second}", path.display());
         Diagnosis::ok("database", what)
     })
 }

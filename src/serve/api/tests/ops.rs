@@ -20,7 +20,7 @@ fn health_is_503_until_ready_and_200_when_degraded() {
     let (status, body) = world.get("/health");
     assert_eq!(
         (status, &body["status"], &body["storage"]),
-        (200, &json!("healthy"), &json!({"status": "connected", "profile": "memory", "space": null}))
+        (200, &json!("healthy"), &json!({"status": "connected", "profile": "memory", "space": null, "shared": null}))
     );
     (0..11).for_each(|_| world.breakers.storage.failure());
     let (status, body) = world.get("/health");
