@@ -59,7 +59,11 @@ fn stray_report(path: &str) -> Refusal {
          (OTEL_METRICS_EXPORTER=none, OTEL_LOGS_EXPORTER=none), or give them an endpoint of their own \
          (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, OTEL_EXPORTER_OTLP_LOGS_ENDPOINT)"
     );
-    Refusal::new(404, "not_found", message)
+    not_there(message)
+}
+
+fn not_there(message: impl Into<String>) -> Refusal {
+    Refusal::new(404, "not_found", message).header("Cache-Control", "no-store")
 }
 
 /// A refusal as the sender reads it, and its `Content-Type`: exporters read another form than clients of models.
@@ -104,6 +108,10 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     session.said.tenant_id = admitted.map(|caller| caller.tenant_id);
     if let Err(refusal) = within_rate(&core, terms, admitted) {
         return turn_away(session, &head, &refusal).await;
+    }
+    if head.path() == REPORTS && !core.process.takes_spans() {
+        // By its head, however large it is.
+        return turn_away(session, &head, &not_there(NOT_TAKEN)).await;
     }
     let at_hand = is_at_hand(session, head.body);
     session.begin_body(head.body);
@@ -169,8 +177,7 @@ async fn read_body(
     permit: Permit,
 ) -> Result<Whole, NoBody> {
     let bytes = session.core.settings().limits.max_api_request_bytes;
-    let is_deaf = terms.body_bytes_max.is_some() && !session.core.process.takes_spans();
-    if reads_body && !is_deaf {
+    if reads_body {
         let cap = match terms.body_bytes_max {
             Some(bytes) => BodyCap { bytes, setting: "" },
             None => BodyCap { bytes, setting: "SERVICE_MAX_REQUEST_BYTES" },
@@ -179,9 +186,6 @@ async fn read_body(
     }
     let cap = BodyCap { bytes: MEANINGLESS_BODY_BYTES_MAX, setting: "" };
     match read_whole(session, head, cap, Some(permit)).await {
-        Err(NoBody::Refused(refusal)) if refusal.status == 413 && is_deaf => {
-            Err(NoBody::Refused(Refusal::new(404, "not_found", NOT_TAKEN).closing()))
-        }
         Err(NoBody::Refused(refusal)) if refusal.status == 413 => {
             let message = format!("{} {} takes no request body; send none", head.method(), head.path());
             Err(NoBody::Refused(Refusal::new(413, "request_too_large", message).closing()))
