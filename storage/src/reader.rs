@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use weir_config::vocab::{TenantId, TraceId};
+use weir_config::vocab::{SpanId, TenantId, TraceId};
 
 use crate::audit::AuditCheck;
 use crate::cursor::{Cursor, SpanBatch};
@@ -136,6 +136,28 @@ impl RecordReader {
         match self.either() {
             Ok(stores) => stores.trace(tenant, id),
             Err(file) => file.trace(tenant, id),
+        }
+    }
+
+    /// One span by the 8 bytes that other systems know it by; see [`crate::SpanLog::span_by_w3c`].
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn span_by_w3c(&self, tenant: TenantId, id: [u8; 8]) -> Result<Option<SpanRecord>, ReadError> {
+        match self.either() {
+            Ok(stores) => stores.span_by_w3c(tenant, id),
+            Err(file) => file.span_by_w3c(tenant, id),
+        }
+    }
+
+    /// One span; `None` when the tenant has none of that id.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn span(&self, tenant: TenantId, id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
+        match self.either() {
+            Ok(stores) => stores.span(tenant, id),
+            Err(file) => file.span(tenant, id),
         }
     }
 

@@ -41,7 +41,8 @@ pub struct SpanRecord {
     pub session_id: Option<String>,
     /// The client's software, the product that its `User-Agent` names first, e.g. `claude-cli`.
     pub client: Option<String>,
-    /// `chat_completion`, `messages`, ...; see `vocab::Operation`.
+    /// What was asked, as its interface calls it: `chat_completion`, `responses`, `messages`, `generate_content`, ...; `proxy` for what has
+    /// no name here.
     pub operation_name: Cow<'static, str>,
     /// When the request head had been read.
     pub start_time: Timestamp,
@@ -53,7 +54,7 @@ pub struct SpanRecord {
     pub model: Option<String>,
     /// True when the answer was, or was asked to be, a stream.
     pub streaming: bool,
-    /// Extracted text of the request: message texts joined by a newline.
+    /// Extracted text of the request in the order in which the model reads it: instructions, then the messages, joined by a newline.
     pub prompt: Option<String>,
     /// Extracted text of the answer; choices joined by a newline.
     pub response: Option<String>,

@@ -153,6 +153,13 @@ pub trait SpanLog: Send + Sync + 'static {
     /// See [`ReadError`].
     fn span(&self, tenant: TenantId, id: SpanId) -> Result<Option<SpanRecord>, ReadError>;
 
+    /// One span by the 8 bytes that other systems know it by ([`SpanId::to_w3c`]); of several the newest. Looks through the ids of the
+    /// tenant's spans, newest first, where it is none of another system's.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn span_by_w3c(&self, tenant: TenantId, id: [u8; 8]) -> Result<Option<SpanRecord>, ReadError>;
+
     /// Spans with a score above 0, newest first.
     ///
     /// # Errors

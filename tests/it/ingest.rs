@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::support::{AUTH, Answer, Call, Client, Driver, Gateway, Setup, Upstream, call, chat_body, provider};
+use crate::support::{AUTH, Answer, Call, Client, Driver, Gateway, Setup, call, chat_body, provider};
 
 pub(crate) const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 pub(crate) const TRACE_ID: &str = "0af76519-16cd-43dd-8448-eb211c80319c";
@@ -285,25 +285,6 @@ fn reports_need_an_operator_and_stay_with_their_tenant() {
 }
 
 /// Exporters get one address for all their signals; those that are not taken in reach no provider.
-#[test]
-fn no_path_of_an_exporter_is_forwarded_while_spans_are_taken_in() {
-    let upstream = Upstream::always("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    let setup = Setup::new(Driver::Auto).upstream(upstream.url()).unlimited();
-    let gateway = setup.with(INGEST).start();
-    for path in ["/v1/metrics", "/v1/logs", "/v1/metrics/", "/v1/logs/", "/v1/traces/", "/v1development/profiles"] {
-        let answer = call(gateway.addr, Call::post(path, "{}").bytes());
-        let error = answer.json()["error"].clone();
-        assert_eq!((answer.status, &error["type"]), (404, &json!("not_found")), "{path}");
-        let message = error["message"].as_str().unwrap();
-        assert!(message.contains(path) && message.contains("OTEL_METRICS_EXPORTER"), "{message}");
-    }
-    assert_eq!(upstream.requests().len(), 0);
-    assert_eq!(call(gateway.addr, Call::post("/v1/metricsx", "{}").bytes()).status, 200);
-    // Where nothing is taken in they are the provider's as any other path.
-    let plain = Setup::new(Driver::Auto).upstream(upstream.url()).unlimited().start();
-    assert_eq!(call(plain.addr, Call::post("/v1/metrics", "{}").bytes()).status, 200);
-}
-
 #[test]
 fn without_the_setting_nothing_is_taken() {
     let gateway = Setup::new(Driver::Auto).unlimited().start();

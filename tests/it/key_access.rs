@@ -84,9 +84,17 @@ on_both_drivers_in_full! {
         assert_eq!(put(&gateway, &id, &mini).0, 404, "it is revoked");
         let events = gateway.admin(Call::get("/api/v1/audit?limit=100").field("X-Service-Tenant-ID", &tenant)).json();
         let of_key = |event: &&Value| event["action"] == "key.update" && event["target"] == id.as_str();
-        // Made with it, ten times there and back, and once more.
+        // Ten times there and back, and once more; what it was made with is its tenant's change.
         let lines = events["data"].as_array().unwrap();
-        assert_eq!(lines.iter().filter(of_key).count(), 1 + 20 + 1);
+        assert_eq!(lines.iter().filter(of_key).count(), 20 + 1);
+        let place = |action: &str| {
+            let fits = |event: &&Value| event["action"] == action && event["target"] == id.as_str();
+            lines.iter().position(|event| fits(&event)).unwrap_or_else(|| panic!("{action}: {lines:?}"))
+        };
+        let (revoked, made) = (place("key.revoke"), place("key.create"));
+        let outside = lines[..revoked].iter().chain(&lines[made + 1..]).find(|event| of_key(event));
+        assert_eq!(outside, None, "a key is changed between its beginning and its end only");
+        assert_eq!(lines[made + 1]["detail"]["changed"], format!("config.access.keys.{id}"));
         // What its end takes out of the tenant's `config` is a change of the tenant: nothing changes a key that is revoked.
         let (last, before) = (&lines[0], &lines[1]);
         assert_eq!((&before["action"], &before["target"]), (&json!("key.revoke"), &json!(id)), "{lines:?}");

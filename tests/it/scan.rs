@@ -86,12 +86,20 @@ fn thresholds_decide_what_is_shown_and_what_fails() {
         (&["--fail-on", "never"], 0),
         (&["--fail-on", "critical"], 0),
         (&["--fail-on", "info", "-"], 1),
+        (&["--fail-on", "low"], 1),
+        (&["--fail-on", "Medium"], 1),
+        (&["--fail-on", "HIGH"], 1),
         (&["--fail-on", "nonsense"], 2),
         (&["--min-severity", "critical"], 1),
         (&["/no/such/file"], 2),
     ] {
         assert_eq!(scan(more).code, code, "{more:?}");
     }
+    let named = scan(&["--fail-on", "nonsense"]).err;
+    assert!(
+        named.contains("'nonsense'") && named.contains("[possible values: info, low, medium, high, critical, never]"),
+        "{named}"
+    );
     let hidden = scan(&["--min-severity", "critical"]);
     assert_eq!(hidden.out.lines().count(), 1, "{}", hidden.out);
     assert!(hidden.out.ends_with("below --min-severity not shown\n"), "{}", hidden.out);

@@ -138,7 +138,11 @@ pub(crate) fn turns(gateway: &Gateway, count: usize) -> Vec<Value> {
             .as_array()
             .unwrap()
             .iter()
-            .filter(|span| span["operation_name"] == "chat_completion" && span["status_code"] != 101)
+            .filter(|span| {
+                // The socket and its turns are named for what is spoken on it.
+                let is_named = ["responses", "realtime"].iter().any(|name| span["operation_name"] == *name);
+                is_named && span["status_code"] != 101
+            })
             .cloned()
             .collect();
         (turns.len() >= count).then_some(turns)

@@ -12,15 +12,15 @@ use crate::output::private_key;
 use crate::support::{Call, Driver, Peer, Upstream, call, eventually, on_both_drivers};
 use crate::turns::{Heard, SWITCHED, answer, create, deflated, frame, messages, open, says, start, told, turns};
 
-const STOPPING: &str = "output_safety: {enabled: true}\nstreaming_analysis: {enabled: true, output_enabled: true, \
+pub(crate) const STOPPING: &str = "output_safety: {enabled: true}\nstreaming_analysis: {enabled: true, output_enabled: true, \
      early_stop_on_critical: true, token_interval: 10}\n";
 const HOLDING: &str = "output_safety: {enabled: true}\nstreaming_analysis: {enabled: true, output_enabled: true, \
      early_stop_on_critical: true, token_interval: 10, hold_back: true}\n";
-const BLOCKING: &str = "output_safety: {enabled: true, block_on_critical: true}\n";
+pub(crate) const BLOCKING: &str = "output_safety: {enabled: true, block_on_critical: true}\n";
 const REDACTING: &str = "pii: {redact_answers: all}\n";
 
 /// The events of an answer on a lane that says these pieces one after the other.
-fn in_pieces(lane: &str, id: &str, pieces: &[&str]) -> Vec<Value> {
+pub(crate) fn in_pieces(lane: &str, id: &str, pieces: &[&str]) -> Vec<Value> {
     let whole = answer(lane, id, &pieces.concat(), (1000, 200));
     let deltas = pieces.iter().map(|piece| {
         let mut delta = whole[1].clone();
@@ -31,7 +31,7 @@ fn in_pieces(lane: &str, id: &str, pieces: &[&str]) -> Vec<Value> {
 }
 
 /// Switches, awaits one message for each lane, says `frames` and waits.
-fn saying(frames: Vec<u8>, fields: &'static str, lanes: usize) -> Upstream {
+pub(crate) fn saying(frames: Vec<u8>, fields: &'static str, lanes: usize) -> Upstream {
     Upstream::play(move |peer: &mut Peer| {
         peer.request();
         peer.say(format!("{SWITCHED}{fields}\r\n"));

@@ -25,7 +25,7 @@ fn listening() -> (Upstream, All) {
     (upstream, all)
 }
 
-fn open(gateway: &Gateway, path: &str, fields: &str) -> Client {
+pub(crate) fn open(gateway: &Gateway, path: &str, fields: &str) -> Client {
     let mut client = Client::connect(gateway.addr);
     client.say(handshake(path, fields));
     let head = client.read_until(|bytes| bytes.windows(4).any(|piece| piece == b"\r\n\r\n"));

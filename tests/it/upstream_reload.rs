@@ -3,7 +3,9 @@
 
 use std::io::Read as _;
 
-use crate::support::{Call, Client, Driver, Gateway, Setup, Upstream, call, chat_call, eventually, on_both_drivers};
+use crate::support::{
+    Call, Client, Driver, Gateway, Setup, Upstream, call, chat_call, eventually, on_both_drivers, weir,
+};
 use crate::upstreams::{ok, served_by, status};
 
 /// A gateway whose settings behind `upstream_url` can be replaced.
@@ -137,4 +139,25 @@ fn a_reload_names_every_setting_that_it_did_not_take_over() {
     world.reload(&format!("{former}\nmax_request_size_bytes: 1000000"));
     let line = named(&world, 1);
     assert!(line.contains("max_request_size_bytes") && !line.contains("timeout_ms"), "{line}");
+    // `--help` names what is read again, and says that the log names the rest.
+    let help = String::from_utf8(weir(&["--help"]).output().unwrap().stdout).unwrap();
+    let help = help
+        .split_once("SIGHUP")
+        .unwrap()
+        .1
+        .split("\n\n")
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    let log = world.gateway.log();
+    let part =
+        |line: &String| line.split_once("\"part\":\"").map(|(_, rest)| rest.split('"').next().unwrap().to_owned());
+    let parts: Vec<String> = log.iter().filter(|line| line.contains("\"reloaded\"")).filter_map(part).collect();
+    assert!(!parts.is_empty(), "{log:?}");
+    for part in parts.iter().map(String::as_str).chain(["certificates", "prices", "rules", "routes"]) {
+        assert!(help.contains(part), "`--help` does not say that SIGHUP reads {part}: {help}");
+    }
+    assert!(help.contains("names every other setting that was changed and needs a restart"), "{help}");
 }

@@ -164,6 +164,12 @@ impl SpanId {
         Self(Uuid::from_u64_pair(0, u64::from_be_bytes(low)))
     }
 
+    /// The 8 bytes, where the id has no more: it is another system's, or was read from what other systems write.
+    pub fn as_w3c(self) -> Option<[u8; 8]> {
+        let (high, low) = self.0.as_u64_pair();
+        (high == 0).then(|| low.to_be_bytes())
+    }
+
     /// The 8 bytes other systems see: the low half of the UUID.
     pub fn to_w3c(self) -> [u8; 8] {
         self.0.as_u64_pair().1.to_be_bytes()
@@ -182,6 +188,7 @@ mod tests {
         assert!("00f067aa0ba902b7".parse::<TraceId>().is_err());
         assert_eq!(id.to_string(), "00000000-0000-0000-00f0-67aa0ba902b7");
         assert_eq!(id.to_w3c(), [0, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7]);
+        assert_eq!((id.as_w3c(), SpanId::fresh().as_w3c()), (Some(id.to_w3c()), None));
     }
 
     #[test]

@@ -97,6 +97,8 @@ pub enum Operation {
     Image,
     /// `/v1/moderations`.
     Moderation,
+    /// `/v1/realtime`: the socket, and each of its turns.
+    Realtime,
     /// Everything else.
     Proxy,
 }
@@ -120,6 +122,7 @@ impl Operation {
             Self::Transcription => "transcription",
             Self::Image => "image",
             Self::Moderation => "moderation",
+            Self::Realtime => "realtime",
             Self::Proxy => "proxy",
         }
     }

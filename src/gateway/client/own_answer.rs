@@ -13,6 +13,9 @@ use crate::meter::Counted;
 use crate::process::log_entry::LogEntry;
 use crate::wire::{HeadWriter, RequestHead, RequestLine, canonical_reason};
 
+/// The media type of refusals.
+pub(crate) const JSON: &str = "application/json";
+
 /// What the request says of its answer's form, and of the connection behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Behind {
@@ -36,6 +39,7 @@ pub(crate) struct Refused<'a> {
     pub(crate) refusal: &'a Refusal,
     /// In the form of the request's dialect.
     pub(crate) body: Bytes,
+    pub(crate) content_type: &'static str,
     /// The trace that records it, where one does.
     pub(crate) trace_id: Option<TraceId>,
     pub(crate) behind: Behind,
@@ -91,7 +95,7 @@ impl Session {
 
     /// Refuses a request; see [`Self::answer`].
     pub(crate) async fn refuse(&mut self, refused: Refused<'_>, sent: impl FnOnce(&Self)) -> Next {
-        let Refused { refusal, body, trace_id, behind } = refused;
+        let Refused { refusal, body, content_type, trace_id, behind } = refused;
         self.said.reason = Some(refusal.error_type);
         let mut with_trace = Vec::new();
         let fields = match trace_id {
@@ -102,7 +106,7 @@ impl Session {
                 &with_trace
             }
         };
-        let answer = OwnAnswer { status: refusal.status, fields, content_type: "application/json", body, behind };
+        let answer = OwnAnswer { status: refusal.status, fields, content_type, body, behind };
         self.answer(answer, sent).await
     }
 
@@ -114,7 +118,7 @@ impl Session {
         self.said = Said::default();
         let body = refusal.body(Dialect::ChatCompletions, TraceId::fresh()).into();
         let behind = Behind { head_only: false, close: true };
-        let refused = Refused { refusal, body, trace_id: None, behind };
+        let refused = Refused { refusal, body, content_type: JSON, trace_id: None, behind };
         self.refuse(refused, |session| session.tell_of_own(None, moments.started)).await
     }
 

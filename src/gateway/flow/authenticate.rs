@@ -6,14 +6,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use weir_config::vocab::{Dialect, Role, Timestamp, TraceId};
+use weir_config::vocab::{Role, Timestamp, TraceId};
 
 use super::preflight;
 use crate::admit::attempts::Price;
 use crate::admit::blocked;
 use crate::admit::web::{Path, Visit};
 use crate::admit::{Denied, Presented};
-use crate::client::own_answer::Refused;
+use crate::client::own_answer::{JSON, Refused};
 use crate::client::session::{Next, Session};
 use crate::exchange::{Caller, Moments, Refusal};
 use crate::inspect::Route;
@@ -134,6 +134,12 @@ pub(crate) fn refuse_exposed(core: &Core, head: &RequestHead) -> Result<(), Refu
     Ok(())
 }
 
+/// A refusal as this client reads it, whose record would say what it is.
+pub(crate) fn in_terms_of(settings: &InEffect, head: &RequestHead, refusal: Refusal) -> Refusal {
+    let client = head.get("user-agent").and_then(|name| std::str::from_utf8(name).ok());
+    if settings.enforcement.is_retrying(client) { refusal.for_retrying(head.upgrade_websocket) } else { refusal }
+}
+
 /// Refuses a proxied request without a valid credential, or one from a web page that is not allowed to ask.
 pub(crate) async fn refuse_stranger(
     session: &mut Session,
@@ -156,13 +162,8 @@ pub(crate) async fn refuse_stranger(
 }
 
 /// Sends a refusal to a request whose body has not been read.
-pub(crate) async fn answer(session: &mut Session, head: &RequestHead, dialect: Dialect, refusal: &Refusal) -> Next {
-    let body = refusal.body(dialect, TraceId::fresh());
-    say(session, head, refusal, body).await
-}
-
 async fn say(session: &mut Session, head: &RequestHead, refusal: &Refusal, body: impl Into<Bytes>) -> Next {
     session.begin_body(head.body);
     let behind = session.behind(head, Some(refusal));
-    session.refuse(Refused { refusal, body: body.into(), trace_id: None, behind }, |_| ()).await
+    session.refuse(Refused { refusal, body: body.into(), content_type: JSON, trace_id: None, behind }, |_| ()).await
 }

@@ -76,7 +76,7 @@ fn hold(core: &Core, enforced: &mut Enforced) -> Result<(), Refusal> {
 fn uncounted_tunnel() -> Refusal {
     let message = "a budget holds here, and nobody reads what a WebSocket of this path costs; speak HTTP, or the Responses or Realtime \
                    interface at its own path, whose turns are charged one by one";
-    Refusal::new(426, "permission_denied", message).header("Upgrade", "HTTP/1.1")
+    Refusal::no_websocket(message)
 }
 
 /// The same for a turn of a WebSocket, whose journal the exchange has at this moment.

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use weir_config::vocab::{Dialect, Role};
+use weir_config::vocab::{Dialect, Role, TraceId};
 
 use super::asking::{admit, ask, begin_head, end_head, to_http};
 use super::authenticate::{self, Approach};
@@ -14,8 +14,10 @@ use crate::admit::web::Path;
 use crate::client::body::{BodyCap, NoBody, Whole, is_at_hand, out_of_room, read_whole};
 use crate::client::own_answer::{End, Refused};
 use crate::client::session::{Next, Session};
-use crate::control::{ErrorKind, Further, REPORTS, Terms, is_own_path, is_untaken_report, probe};
-use crate::exchange::{Caller, Refusal};
+use crate::control::{
+    ErrorKind, Further, NOT_TAKEN, REPORTS, Terms, is_exporter, is_own_path, is_untaken_report, probe,
+};
+use crate::exchange::{Caller, Refusal, ReportEncoding};
 use crate::process::{Core, HEALTH, Process};
 use crate::record::Permit;
 use crate::wire::RequestHead;
@@ -29,15 +31,19 @@ const MEANINGLESS_BODY_BYTES_MAX: u64 = 4 * 1024;
 /// Longest body that is copied behind its head, to leave in one write with it.
 const JOINED_BYTES_MAX: usize = 8 * 1024;
 
-/// Whether Weir answers this path itself. A moved health report leaves its path to the provider.
-pub(crate) fn is_ours(process: &Process, path: &str) -> bool {
-    if is_untaken_report(path) && process.parts.settings.load().otel_ingest.enabled {
-        return true;
-    }
-    match process.moved_health() {
+/// Whether Weir answers this request itself. A moved health report leaves its path to the provider.
+pub(crate) fn is_ours(process: &Process, head: &RequestHead) -> bool {
+    let path = head.path();
+    let is_own = match process.moved_health() {
         None => is_own_path(path),
         Some(moved) => path == moved || path != HEALTH && is_own_path(path),
-    }
+    };
+    is_own || is_stray_report(process, head)
+}
+
+/// Whether it is a report of a kind, or at a path, that is not taken in. Where spans are, no exporter's request goes to the provider.
+fn is_stray_report(process: &Process, head: &RequestHead) -> bool {
+    process.takes_spans() && (is_untaken_report(head.path()) || head.get("user-agent").is_some_and(is_exporter))
 }
 
 /// The path as the router knows it.
@@ -45,14 +51,30 @@ fn known_as<'a>(process: &Process, path: &'a str) -> &'a str {
     if process.moved_health() == Some(path) { HEALTH } else { path }
 }
 
-/// A signal that is not taken in: the provider never gets it, and the exporter's log says what to change.
-fn untaken_report(path: &str) -> Refusal {
+/// The answer to a report that is not taken in: the provider never gets it, and the exporter's log says what to change.
+fn stray_report(path: &str) -> Refusal {
     let message = format!(
-        "`otel_ingest` takes spans at {REPORTS} (OTLP/HTTP) and nothing at `{path}`; switch this exporter off \
-         (OTEL_METRICS_EXPORTER=none, OTEL_LOGS_EXPORTER=none), or give it an endpoint of its own \
+        "`otel_ingest` takes spans at {REPORTS} (OTLP/HTTP) and nothing at `{path}`; for spans set \
+         OTEL_EXPORTER_OTLP_TRACES_ENDPOINT to this gateway's {REPORTS}, switch the other exporters off \
+         (OTEL_METRICS_EXPORTER=none, OTEL_LOGS_EXPORTER=none), or give them an endpoint of their own \
          (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, OTEL_EXPORTER_OTLP_LOGS_ENDPOINT)"
     );
-    Refusal::new(404, "not_found", message)
+    not_there(message)
+}
+
+fn not_there(message: impl Into<String>) -> Refusal {
+    Refusal::new(404, "not_found", message).header("Cache-Control", "no-store")
+}
+
+/// A refusal as the sender reads it, and its `Content-Type`: exporters read another form than clients of models.
+fn refusal_body(head: &RequestHead, refusal: &Refusal) -> (Bytes, &'static str) {
+    let error = refusal.body(Dialect::ChatCompletions, TraceId::fresh());
+    let is_report = head.path() == REPORTS || !is_own_path(head.path());
+    let encoding = ReportEncoding::of(head.get("content-type")).filter(|_| is_report);
+    match encoding {
+        Some(encoding) => (encoding.refusal(refusal.status, &refusal.message, &error).into(), encoding.media_type()),
+        None => (error.into(), ReportEncoding::Json.media_type()),
+    }
 }
 
 /// Answers one request to our own API.
@@ -61,15 +83,17 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     let head_only = head.method() == "HEAD";
     let core = Rc::clone(&session.core);
     let path = known_as(&core.process, head.path());
-    if is_untaken_report(path) {
-        return authenticate::answer(session, &head, Dialect::ChatCompletions, &untaken_report(path)).await;
+    if !is_own_path(path) {
+        // No page is let read it: nobody has looked at where it comes from.
+        session.page = None;
+        return turn_away(session, &head, &stray_report(path)).await;
     }
     let terms = (core.process.parts.terms)(head.method(), path);
     let presented = authenticate::presented(&head);
     if path == REPORTS
         && let Some(refusal) = authenticate::reports_turned_away(session)
     {
-        return authenticate::answer(session, &head, Dialect::ChatCompletions, &refusal).await;
+        return turn_away(session, &head, &refusal).await;
     }
     let path = if PROBES.contains(&path) { Path::Probe } else { Path::Own };
     let admitted = match authenticate::approach(session, &head, &presented, path, &core.settings()).await {
@@ -79,11 +103,15 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     };
     let admitted = match admitted {
         Ok(admitted) => admitted,
-        Err(refusal) => return authenticate::answer(session, &head, Dialect::ChatCompletions, &refusal).await,
+        Err(refusal) => return turn_away(session, &head, &refusal).await,
     };
     session.said.tenant_id = admitted.map(|caller| caller.tenant_id);
     if let Err(refusal) = within_rate(&core, terms, admitted) {
-        return authenticate::answer(session, &head, Dialect::ChatCompletions, &refusal).await;
+        return turn_away(session, &head, &refusal).await;
+    }
+    if head.path() == REPORTS && !core.process.takes_spans() {
+        // By its head, however large it is.
+        return turn_away(session, &head, &not_there(NOT_TAKEN)).await;
     }
     let at_hand = is_at_hand(session, head.body);
     session.begin_body(head.body);
@@ -149,8 +177,7 @@ async fn read_body(
     permit: Permit,
 ) -> Result<Whole, NoBody> {
     let bytes = session.core.settings().limits.max_api_request_bytes;
-    let is_deaf = terms.body_bytes_max.is_some() && !session.core.settings().otel_ingest.enabled;
-    if reads_body && !is_deaf {
+    if reads_body {
         let cap = match terms.body_bytes_max {
             Some(bytes) => BodyCap { bytes, setting: "" },
             None => BodyCap { bytes, setting: "SERVICE_MAX_REQUEST_BYTES" },
@@ -159,10 +186,6 @@ async fn read_body(
     }
     let cap = BodyCap { bytes: MEANINGLESS_BODY_BYTES_MAX, setting: "" };
     match read_whole(session, head, cap, Some(permit)).await {
-        Err(NoBody::Refused(refusal)) if refusal.status == 413 && is_deaf => {
-            let message = "the gateway takes no traces: `otel_ingest.enabled` is false";
-            Err(NoBody::Refused(Refusal::new(404, "not_found", message).closing()))
-        }
         Err(NoBody::Refused(refusal)) if refusal.status == 413 => {
             let message = format!("{} {} takes no request body; send none", head.method(), head.path());
             Err(NoBody::Refused(Refusal::new(413, "request_too_large", message).closing()))
@@ -171,11 +194,17 @@ async fn read_body(
     }
 }
 
-/// Refuses a request whose body has been read.
+/// Refuses a request whose body has not been read.
+async fn turn_away(session: &mut Session, head: &RequestHead, refusal: &Refusal) -> Next {
+    session.begin_body(head.body);
+    refuse(session, head, refusal).await
+}
+
+/// Refuses a request whose body has been read, or has begun to be.
 async fn refuse(session: &mut Session, head: &RequestHead, refusal: &Refusal) -> Next {
-    let body = refusal.body(Dialect::ChatCompletions, weir_config::vocab::TraceId::fresh()).into();
+    let (body, content_type) = refusal_body(head, refusal);
     let behind = session.behind(head, Some(refusal));
-    session.refuse(Refused { refusal, body, trace_id: None, behind }, |_| ()).await
+    session.refuse(Refused { refusal, body, content_type, trace_id: None, behind }, |_| ()).await
 }
 
 async fn write(session: &mut Session, response: http::Response<Bytes>, close: bool, head_only: bool) -> bool {

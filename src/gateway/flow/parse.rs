@@ -9,6 +9,7 @@ use weir_config::vocab::{Operation, SpanId, Timestamp, TraceId};
 
 use super::credentials;
 use super::exchange::Exchange;
+use super::speaks::Speaks;
 use super::steer::{self, Named, path_model};
 use crate::enforce::can_block;
 use crate::exchange::{Caller, Moments, Proof, Skip, TraceContext};
@@ -56,6 +57,7 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
     }
     let sender = Sender::read(head.fields().map(|field| (field.name_bytes(), field.value())));
     let trace_id = trace.map_or_else(|| TraceId::fresh_at(start_time), |trace| trace.trace_id);
+    let speaks = head.upgrade_websocket.then(|| Speaks::of(&head)).flatten();
     let ids = CallIds {
         tenant_id,
         trace_id,
@@ -67,7 +69,7 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
         client: sender.client,
         provider: route.provider.clone(),
         priced_as,
-        operation: route.operation,
+        operation: speaks.map_or(route.operation, Speaks::operation),
         path_model: path_model(&head),
         start_time,
     };

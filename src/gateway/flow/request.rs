@@ -21,7 +21,7 @@ use super::rewrite_request::rewrite;
 use super::steer::route;
 use crate::admit::Denied;
 use crate::admit::web::Path;
-use crate::client::own_answer::{OwnAnswer, Refused};
+use crate::client::own_answer::{JSON, OwnAnswer, Refused};
 use crate::client::session::{Next, Session};
 use crate::exchange::{ALLOW, Moments, Refusal};
 use crate::wire::RequestHead;
@@ -38,6 +38,7 @@ pub(crate) async fn exchange(session: &mut Session, head: Box<RequestHead>) -> N
         Approach::Preflight => return preflight::answer(session, &head).await,
         Approach::Refused(refusal) => {
             let route = route(&settings.upstream.host, &head);
+            let refusal = authenticate::in_terms_of(&settings, &head, refusal);
             return authenticate::refuse_stranger(session, &head, &route, &refusal, moments).await;
         }
     };
@@ -62,7 +63,9 @@ pub(crate) async fn exchange(session: &mut Session, head: Box<RequestHead>) -> N
             Next::Close
         }
         Err(Stopped { exchange, why: Stop::Refused(refusal) }) => {
-            let refusal = if exchange.journal.client_retries() { refusal.for_retrying() } else { refusal };
+            let opens_websocket = exchange.head.upgrade_websocket;
+            let refusal =
+                if exchange.journal.client_retries() { refusal.for_retrying(opens_websocket) } else { refusal };
             refuse(session, exchange, &refusal).await
         }
     }
@@ -101,5 +104,7 @@ async fn refuse(session: &mut Session, mut exchange: Box<Exchange>, refusal: &Re
     let trace_id = exchange.journal.trace_id();
     let body = Bytes::from(refusal.body(exchange.route.dialect, trace_id));
     exchange.journal.refused(refusal, if behind.head_only { 0 } else { body.len() as u64 });
-    session.refuse(Refused { refusal, body, trace_id: Some(trace_id), behind }, |_| drop(exchange)).await
+    session
+        .refuse(Refused { refusal, body, content_type: JSON, trace_id: Some(trace_id), behind }, |_| drop(exchange))
+        .await
 }

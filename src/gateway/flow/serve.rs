@@ -49,7 +49,7 @@ async fn serve_requests(session: &mut Session) -> Served {
     loop {
         let refusal = match session.next_head().await {
             Ok(head) => {
-                let next = if own_path::is_ours(&session.core.process, head.path()) {
+                let next = if own_path::is_ours(&session.core.process, &head) {
                     let (line, started) = (head.line(), Instant::now());
                     session.said = Said::default();
                     let next = Box::pin(own_path::answer(session, head)).await;

@@ -21,6 +21,8 @@ pub(super) struct TurnTap {
     /// What waits, at its most, in the budget for bodies.
     room: Permit,
     charged: usize,
+    /// Its client asks again after a 403.
+    client_retries: bool,
 }
 
 /// What goes to the client for a message of the provider.
@@ -36,7 +38,8 @@ impl TurnTap {
         let form = Form { kind: AnswerKind::JsonLines, framed: Framed::Lines, body: Body::Json };
         let tap = output::tap(core, journal, 200, form)?;
         let room = core.process.bodies.of(journal.ids.tenant_id).permit();
-        Some(Self { tapped: Tapped::new(tap, Framed::Lines, false), room, charged: 0 })
+        let client_retries = journal.client_retries();
+        Some(Self { tapped: Tapped::new(tap, Framed::Lines, client_retries), room, charged: 0, client_retries })
     }
 
     /// What goes on once the provider has said this, and nothing more where it `ends` the answer.
@@ -68,7 +71,8 @@ impl TurnTap {
 
     /// What the client is told where the answer was stopped.
     pub(super) fn refusal(&self) -> Refusal {
-        Refusal::new(403, "output_safety_blocked", self.tapped.warning())
+        let refusal = Refusal::new(403, "output_safety_blocked", self.tapped.warning());
+        if self.client_retries { refusal.for_retrying(false) } else { refusal }
     }
 }
 

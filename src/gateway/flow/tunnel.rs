@@ -393,6 +393,7 @@ impl<'e> Listener<'e> {
         {
             let (mut of_turn, judged) = judge(&self.core, self.exchange, of_turn, &asks).await;
             if let Err(refusal) = judged {
+                let refusal = if of_turn.client_retries() { refusal.for_retrying(false) } else { refusal };
                 return self.refuse(tunnel, &peek, &refusal, of_turn, (speaks, compressed));
             }
             if let Asks::Says { .. } = asks {

@@ -15,7 +15,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use weir_config::settings::Budgets;
-use weir_config::vocab::{KeyId, Operation, Timestamp, TraceId, Unread};
+use weir_config::vocab::{KeyId, Timestamp, TraceId, Unread};
 
 use super::caps;
 use super::exchange::{Exchange, raw_body};
@@ -272,7 +272,7 @@ impl NewTurn {
             span_id: fresh_w3c_span(),
             parent_span_id: Some(self.ids.span_id),
             start_time: Timestamp::now(),
-            operation: Operation::ChatCompletion,
+            operation: Speaks::of(&self.exchange.head).map_or(self.ids.operation, Speaks::operation),
             // The model stands in what is said, or the socket's address has named it.
             ..self.ids.clone()
         };

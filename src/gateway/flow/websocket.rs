@@ -17,7 +17,7 @@ pub(super) fn check_allowed(settings: &Settings, head: &RequestHead) -> Result<(
         }
         Some(WebSocket::Allow) | None => return Ok(()),
     };
-    Err(unavailable(message))
+    Err(Refusal::no_websocket(message))
 }
 
 /// Whether extensions are kept from being agreed on: a compressed message cannot be held back, stopped or changed without spoiling
@@ -25,11 +25,6 @@ pub(super) fn check_allowed(settings: &Settings, head: &RequestHead) -> Result<(
 pub(super) fn forbids_extensions(settings: &Settings, head: &RequestHead) -> bool {
     let changes = settings.enforcement.can_block() || settings.stops_streams() || settings.redacts_answers();
     head.upgrade_websocket && changes && Speaks::of(head).is_some()
-}
-
-/// "Speak HTTP instead": clients that have both go on by requests, which are read and recorded, and do not give up as they do at 403.
-fn unavailable(message: &str) -> Refusal {
-    Refusal::new(426, "permission_denied", message).header("Upgrade", "HTTP/1.1")
 }
 
 /// Refuses a handshake no server could answer (RFC 6455 section 4.2.1).

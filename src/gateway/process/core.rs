@@ -153,6 +153,8 @@ pub struct Process {
     pub evictions: Evictions,
     /// `health_check.path`, where it is not `/health`. Fixed while the process runs.
     moved_health: Option<String>,
+    /// `otel_ingest.enabled`. Fixed while the process runs.
+    takes_spans: bool,
     draining: AtomicBool,
     cut: AtomicUsize,
     epoch: Instant,
@@ -167,6 +169,7 @@ impl Process {
         let health_path = parts.settings.load().health_check.path.clone();
         let several = parts.settings.load().auth.enabled;
         let takes_reports = parts.settings.load().takes_reports();
+        let takes_spans = parts.settings.load().otel_ingest.enabled;
         let prompts = Arc::<Prompts>::default();
         parts.registry.add_source(Box::new(PromptCounts(Arc::clone(&prompts))));
         Arc::new(Self {
@@ -189,6 +192,7 @@ impl Process {
             models: Waiting::default(),
             plans: SharedPlans::default(),
             moved_health: (health_path != HEALTH).then_some(health_path),
+            takes_spans,
             draining: AtomicBool::new(false),
             cut: AtomicUsize::new(0),
             epoch: Instant::now(),
@@ -250,6 +254,11 @@ impl Process {
     /// Where the health report has been moved to, if so.
     pub(crate) fn moved_health(&self) -> Option<&str> {
         self.moved_health.as_deref()
+    }
+
+    /// Whether spans are taken in by OTLP/HTTP.
+    pub(crate) const fn takes_spans(&self) -> bool {
+        self.takes_spans
     }
 
     /// Nanoseconds since the process began, the same on every core.

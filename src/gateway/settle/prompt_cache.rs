@@ -20,7 +20,7 @@ const KEPT_SECONDS: i64 = 300;
 /// Bytes one token stands for, where nobody has counted.
 const BYTES_PER_TOKEN: u64 = 4;
 /// Operations that send a prompt.
-const PROMPTED: [&str; 9] = [
+const PROMPTED: [&str; 10] = [
     "chat_completion",
     "responses",
     "messages",
@@ -30,6 +30,7 @@ const PROMPTED: [&str; 9] = [
     "chat",
     "generate",
     "completion",
+    "realtime",
 ];
 
 /// The finding of a prompt that parts from the one before it.

@@ -9,7 +9,7 @@ mod shares;
 mod terms;
 
 pub use handle::{ApiError, ApiHandle, CALLS_PER_CORE, Call, Calls, channel};
-pub use paths::{REPORTS, is_own_path, is_untaken_report};
+pub use paths::{NOT_TAKEN, REPORTS, is_exporter, is_own_path, is_untaken_report};
 pub use probe::{Word, probe};
 pub use shares::Shares;
 pub use terms::{Access, ErrorKind, Further, Terms};

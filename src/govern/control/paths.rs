@@ -6,13 +6,32 @@
 /// Where calls are reported.
 pub const REPORTS: &str = "/v1/traces";
 
-/// Where exporters of OpenTelemetry send what is taken in nowhere. They are given one address for all signals, so that these come
-/// to the gateway together with [`REPORTS`].
-const UNTAKEN_REPORTS: [&str; 4] = ["/v1/metrics", "/v1/logs", "/v1development/profiles", "/v1/profiles"];
+/// What is answered where nothing is taken in.
+pub const NOT_TAKEN: &str = "the gateway takes no traces: `otel_ingest.enabled` is false";
 
-/// True for a path of an OpenTelemetry exporter whose signal is not taken in.
+/// The last segments of the paths of OpenTelemetry's exporters, and what stands before them. They are given one address for all signals,
+/// so that all of these come to where [`REPORTS`] is taken in.
+const SIGNALS: [&str; 4] = ["traces", "metrics", "logs", "profiles"];
+const VERSIONS: [&str; 3] = ["v1", "v1development", "v1experimental"];
+
+/// How the field `User-Agent` of an exporter begins (OTLP exporter specification, section "User Agent"), and that of a collector.
+const EXPORTERS: [&str; 4] = ["otel-otlp-exporter", "otel otlp exporter", "opentelemetry collector", "otelcol"];
+
+/// True for a path that an exporter of OpenTelemetry sends to, whatever stands before it and however often it is parted, and that is
+/// none of the gateway's: nothing is taken in there.
 pub fn is_untaken_report(path: &str) -> bool {
-    UNTAKEN_REPORTS.contains(&path.strip_suffix('/').unwrap_or(path)) || path == "/v1/traces/"
+    let mut from_end = path.rsplit('/').filter(|segment| !segment.is_empty());
+    let is = |segment: Option<&str>, names: &[&str]| {
+        segment.is_some_and(|segment| names.iter().any(|name| segment.eq_ignore_ascii_case(name)))
+    };
+    is(from_end.next(), &SIGNALS) && is(from_end.next(), &VERSIONS) && !is_own_path(path)
+}
+
+/// True for the `User-Agent` of an exporter: one that is given no path sends to `/`.
+pub fn is_exporter(user_agent: &[u8]) -> bool {
+    let begins =
+        |name: &&str| user_agent.get(..name.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(name.as_bytes()));
+    EXPORTERS.iter().any(|name| begins(&name))
 }
 
 /// Paths answered by the gateway and nothing below them.
@@ -99,5 +118,40 @@ mod tests {
         ] {
             assert!(!is_own_path(path), "{path}");
         }
+    }
+    #[test]
+    fn exporters_are_known_by_their_paths_and_names() {
+        for path in [
+            "/v1/metrics",
+            "/v1/logs/",
+            "/v1/traces/",
+            "//v1/traces",
+            "/v1/v1/traces",
+            "/V1/Metrics",
+            "/v1development/profiles",
+            "/api/public/otel/v1/traces",
+            "/otlp//v1//logs",
+        ] {
+            assert!(is_untaken_report(path), "{path}");
+        }
+        for path in [
+            "/v1/traces",
+            "/api/v1/traces",
+            "/api/v1/logs",
+            "/v1/metricsx",
+            "/v1/traces/1",
+            "/logs",
+            "/v2/logs",
+            "/",
+            "",
+        ] {
+            assert!(!is_untaken_report(path), "{path}");
+        }
+        for name in
+            ["OTel-OTLP-Exporter-Python/1.45.2", "OTel OTLP Exporter Go/1.38", "OpenTelemetry Collector Contrib/0.9"]
+        {
+            assert!(is_exporter(name.as_bytes()), "{name}");
+        }
+        assert!(!is_exporter(b"OpenAI/Python 2.1") && !is_exporter(b"OTel") && !is_exporter(b""));
     }
 }

@@ -570,7 +570,11 @@ impl Identities {
         let digest = Digest::of(plaintext.expose());
         let detail = [("role", role.to_string()), ("key_prefix", record.key_prefix.clone())];
         let made = event(by, "key.create", Some(tenant_id), record.id, detail);
-        let limited = |id| event(by, "key.update", Some(tenant_id), id, []);
+        // What limits a key stands in its tenant's `config`; the key itself is made, and not changed.
+        let limited = |id: KeyId, because: &str| {
+            let detail = [("changed", format!("config.access.keys.{id}")), ("because", because.to_owned())];
+            event(by, "tenant.update", Some(tenant_id), tenant_id, detail)
+        };
         let is_limited = access.is_some();
         let _one_at_a_time = is_limited.then(|| self.updating.lock());
         let _shared = self.changing.read();
@@ -579,14 +583,14 @@ impl Identities {
             return Ok(None);
         }
         // What limits it is there before it is.
-        if is_limited && !self.write_key_access(tenant_id, record.id, access, limited(record.id))? {
+        if is_limited && !self.write_key_access(tenant_id, record.id, access, limited(record.id, "a key is made"))? {
             return Ok(None);
         }
         let stored = self.store.create_key(record.clone(), *digest.as_bytes(), made);
         if !matches!(stored, Ok(true)) {
             if is_limited {
                 // It limits nobody; what cannot be taken out either is named when the `config` is next written.
-                drop(self.write_key_access(tenant_id, record.id, None, limited(record.id)));
+                drop(self.write_key_access(tenant_id, record.id, None, limited(record.id, "the key was not made")));
             }
             return Ok(stored.map(|_| None)?);
         }

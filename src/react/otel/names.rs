@@ -79,7 +79,7 @@ pub(super) const fn of(semconv: OtelSemconv) -> &'static Names {
 /// What a call is to the conventions; `None` for what generates nothing, such as a list of models.
 pub(super) fn operation(name: &str) -> Option<&str> {
     Some(match name {
-        "chat_completion" | "responses" | "messages" | "chat" | "converse" | "interaction" => "chat",
+        "chat_completion" | "responses" | "messages" | "chat" | "converse" | "interaction" | "realtime" => "chat",
         "completion" | "generate" => "text_completion",
         "embedding" => "embeddings",
         "list_models" | "proxy" => return None,

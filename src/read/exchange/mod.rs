@@ -7,6 +7,7 @@ mod context;
 mod operations;
 mod payload;
 mod refusal;
+mod status;
 
 pub use analysis::{Analysis, Skip};
 pub use caller::{Caller, OPEN_ACTOR, Proof};
@@ -14,3 +15,4 @@ pub use context::{Moments, TraceContext};
 pub use operations::{Family, KnownOperation, ModelPlace, Scope, operation};
 pub use payload::Payload;
 pub use refusal::{ALLOW, Refusal};
+pub use status::{ReportEncoding, put_bytes, put_varint};

@@ -55,13 +55,22 @@ impl Refusal {
         self
     }
 
-    /// The same for a client that takes no status but 400 for final (`enforcement.retrying_clients`): a 403 becomes one.
+    /// The same for a client that takes a 403 for a reason to ask again, or for a failed login (`enforcement.retrying_clients`): 400,
+    /// which it shows. Where it has asked for a WebSocket, 426: it goes on by requests, and the first of them is told why.
     #[must_use]
-    pub fn for_retrying(mut self) -> Self {
-        if self.status == 403 {
-            self.status = 400;
+    pub fn for_retrying(mut self, opens_websocket: bool) -> Self {
+        match (self.status, opens_websocket) {
+            (403, false) => self.status = 400,
+            (403, true) => return Self { status: 426, ..self }.header("Upgrade", "HTTP/1.1"),
+            _ => {}
         }
         self
+    }
+
+    /// A WebSocket that is not opened here: "speak HTTP instead". Clients that have both go on by requests, which are read and recorded,
+    /// and do not give up as they do at 403.
+    pub fn no_websocket(message: impl Into<String>) -> Self {
+        Self::new(426, "permission_denied", message).header("Upgrade", "HTTP/1.1")
     }
 
     /// A framing fault.

@@ -7,7 +7,6 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 use weir_config::vocab::TenantId;
 
 use super::ask::Ask;
@@ -15,7 +14,8 @@ use super::error::ErrorAnswer;
 use super::route::Answer;
 use super::state::{Api, answer, to_json};
 use crate::codec::DecodeError;
-use crate::control::ErrorKind;
+use crate::control::{ErrorKind, NOT_TAKEN};
+use crate::exchange::{ReportEncoding, put_bytes, put_varint};
 use crate::ingest::otlp::{Sorted, Unreadable, read_json, read_protobuf, weight};
 use crate::ingest::{Busy, Intake, ReportedSpan, SPANS_MAX, Taken};
 use crate::inspect::decode_body;
@@ -27,13 +27,6 @@ pub(super) const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const RATIO_MAX: u32 = 200;
 /// Rejected spans whose reasons are named; the others are counted.
 const REASONS_MAX: usize = 16;
-
-/// How the request is encoded, and its answer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Encoding {
-    Json,
-    Protobuf,
-}
 
 /// `ExportTraceServiceResponse`.
 #[derive(Debug, Default, Serialize, JsonSchema)]
@@ -61,15 +54,19 @@ struct Decoded {
 }
 
 pub(super) async fn traces(api: Api, ask: Ask) -> Answer {
-    let Some(intake) = api.ingest.clone() else {
-        return Err(ErrorAnswer::not_found("the gateway takes no traces: `otel_ingest.enabled` is false"));
+    let content_type = ask.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let encoding = ReportEncoding::of(content_type);
+    let exported = match (api.ingest.clone(), encoding) {
+        (None, _) => Err(ErrorAnswer::not_found(NOT_TAKEN)),
+        (Some(intake), Some(encoding)) => export(&api, &ask, intake, encoding).await,
+        (Some(_), None) => Err(ErrorAnswer::unsupported(
+            "send `Content-Type: application/x-protobuf` or `application/json` with an `ExportTraceServiceRequest`",
+        )),
     };
-    let encoding = encoding(&ask)?;
-    let exported = export(&api, &ask, intake, encoding).await;
-    exported.or_else(|fault| Ok(fault_answer(&fault, encoding)))
+    exported.or_else(|fault| Ok(fault_answer(&fault, encoding.unwrap_or(ReportEncoding::Json))))
 }
 
-async fn export(api: &Api, ask: &Ask, intake: Intake, encoding: Encoding) -> Answer {
+async fn export(api: &Api, ask: &Ask, intake: Intake, encoding: ReportEncoding) -> Answer {
     let caller = ask.caller()?;
     let coding = ask.headers().get(CONTENT_ENCODING).map(|value| value.as_bytes().to_vec());
     let body = ask.body();
@@ -97,23 +94,11 @@ fn saturated(intake: &Intake, busy: &Busy) -> ErrorAnswer {
     ErrorAnswer::saturated(busy.reason)
 }
 
-fn encoding(ask: &Ask) -> Result<Encoding, ErrorAnswer> {
-    let content_type = ask.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match media.as_str() {
-        "application/json" => Ok(Encoding::Json),
-        "application/x-protobuf" | "application/protobuf" => Ok(Encoding::Protobuf),
-        _ => Err(ErrorAnswer::unsupported(
-            "send `Content-Type: application/x-protobuf` or `application/json` with an `ExportTraceServiceRequest`",
-        )),
-    }
-}
-
 /// Undoes the coding and reads the request; on a blocking thread.
 fn decode(
     body: &Bytes,
     coding: Option<&[u8]>,
-    encoding: Encoding,
+    encoding: ReportEncoding,
     intake: &Intake,
     tenant: TenantId,
 ) -> Result<Decoded, ErrorAnswer> {
@@ -139,12 +124,12 @@ fn decode(
             )));
         }
     }
-    let values = if encoding == Encoding::Json { weight(&decoded.bytes) } else { 0 };
+    let values = if encoding == ReportEncoding::Json { weight(&decoded.bytes) } else { 0 };
     let bytes = decoded.bytes.len().saturating_add(values);
     let mut room = intake.room(tenant, bytes).map_err(|busy| saturated(intake, &busy))?;
     let read = match encoding {
-        Encoding::Json => read_json(&decoded.bytes, &mut |bytes| room.grow(bytes)),
-        Encoding::Protobuf => read_protobuf(&decoded.bytes, &mut |bytes| room.grow(bytes)),
+        ReportEncoding::Json => read_json(&decoded.bytes, &mut |bytes| room.grow(bytes)),
+        ReportEncoding::Protobuf => read_protobuf(&decoded.bytes, &mut |bytes| room.grow(bytes)),
     };
     let read = read.map_err(|fault| match fault {
         Unreadable::NoRoom => saturated(intake, &Busy::no_memory()),
@@ -154,22 +139,22 @@ fn decode(
 }
 
 /// The answer where these spans were rejected, and so many more behind them.
-fn exported(rejected: &[(usize, String)], beyond: usize, encoding: Encoding) -> Answer {
+fn exported(rejected: &[(usize, String)], beyond: usize, encoding: ReportEncoding) -> Answer {
     let count = rejected.len() + beyond;
     let partial =
         (count > 0).then(|| Partial { rejected_spans: count.to_string(), error_message: reasons(rejected, beyond) });
     let (body, content_type) = match encoding {
-        Encoding::Json => (to_json(&Exported { partial_success: partial })?, "application/json"),
-        Encoding::Protobuf => {
+        ReportEncoding::Json => (to_json(&Exported { partial_success: partial })?, "application/json"),
+        ReportEncoding::Protobuf => {
             let message = partial.map(|partial| {
                 let mut message = vec![0x08];
-                varint(&mut message, count as u64);
-                text(&mut message, 2, &partial.error_message);
+                put_varint(&mut message, count as u64);
+                put_bytes(&mut message, 2, partial.error_message.as_bytes());
                 message
             });
             let mut body = Vec::new();
             if let Some(message) = message {
-                bytes(&mut body, 1, &message);
+                put_bytes(&mut body, 1, &message);
             }
             (body, "application/x-protobuf")
         }
@@ -191,59 +176,12 @@ fn reasons(rejected: &[(usize, String)], beyond: usize) -> String {
 }
 
 /// A refusal in the encoding of the request.
-fn fault_answer(fault: &ErrorAnswer, encoding: Encoding) -> Response {
-    let code = code(fault.status);
-    let (body, content_type) = match encoding {
-        Encoding::Json => {
-            let mut said: serde_json::Value = serde_json::from_slice(&fault.body()).unwrap_or_default();
-            if let Some(fields) = said.as_object_mut() {
-                fields.insert("code".to_owned(), json!(code));
-                fields.insert("message".to_owned(), json!(fault.message));
-            }
-            (said.to_string().into_bytes(), "application/json")
-        }
-        Encoding::Protobuf => {
-            let mut body = vec![0x08];
-            varint(&mut body, u64::from(code));
-            text(&mut body, 2, &fault.message);
-            (body, "application/x-protobuf")
-        }
-    };
-    let mut response = answer(fault.status, body, content_type);
+fn fault_answer(fault: &ErrorAnswer, encoding: ReportEncoding) -> Response {
+    let body = encoding.refusal(fault.status.as_u16(), &fault.message, &fault.body());
+    let mut response = answer(fault.status, body, encoding.media_type());
     response.extensions_mut().insert(ErrorKind(fault.kind));
     if let Some(seconds) = fault.retry_after_s {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
-}
-
-/// `google.rpc.Code` of a status.
-fn code(status: StatusCode) -> u8 {
-    match status.as_u16() {
-        401 => 16,
-        403 => 7,
-        404 => 5,
-        413 | 429 => 8,
-        503 => 14,
-        500 => 13,
-        _ => 3,
-    }
-}
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn bytes(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
-    out.push(number << 3 | 2);
-    varint(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
-fn text(out: &mut Vec<u8>, number: u8, text: &str) {
-    bytes(out, number, text.as_bytes());
 }

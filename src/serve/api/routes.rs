@@ -149,7 +149,7 @@ fn records() -> Vec<Route> {
             .answers::<Listed<SpanRecord>>(200, "One page of spans")
             .content(200, "", Some((LINES, operations::text_schema))),
         Route::get("/api/v1/spans/{span_id}", VIEWER, spans::one)
-            .says("Records", "get_span", "One span")
+            .says("Records", "get_span", "One span, by its id or by the 16 digits that OpenTelemetry has of it")
             .query(query::ONE)
             .answers::<SpanShown<'_>>(200, "The span"),
         Route::get("/api/v1/security/findings", VIEWER, spans::findings)

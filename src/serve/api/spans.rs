@@ -28,7 +28,10 @@ pub(super) async fn one(api: Api, ask: Ask) -> Answer {
     let tenant = ask.tenant()?;
     let fields = ask.query.fields(known())?;
     api.read(move |store| {
-        let record = store.spans.span(tenant, span)?;
+        let record = match span.as_w3c() {
+            Some(id) => store.spans.span_by_w3c(tenant, id)?,
+            None => store.spans.span(tenant, span)?,
+        };
         match (&record, &fields) {
             (Some(record), Some(fields)) => to_json(&some_of(record, fields)?),
             _ => found("span", record.as_ref().map(SpanShown::of)),

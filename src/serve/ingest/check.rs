@@ -103,7 +103,7 @@ fn short(mut text: String, max: usize) -> Option<String> {
 }
 
 /// The operations that reported spans are kept under.
-const OPERATIONS: [(&str, &str); 25] = [
+const OPERATIONS: [(&str, &str); 26] = [
     ("chat", "chat_completion"),
     ("chat_completion", "chat_completion"),
     ("messages", "messages"),
@@ -111,6 +111,7 @@ const OPERATIONS: [(&str, &str); 25] = [
     ("generate_content", "generate_content"),
     ("interaction", "interaction"),
     ("converse", "converse"),
+    ("realtime", "realtime"),
     ("generate", "generate"),
     ("text_completion", "completion"),
     ("completion", "completion"),
@@ -133,13 +134,14 @@ const OPERATIONS: [(&str, &str); 25] = [
 /// What a span without a name is kept under.
 const UNNAMED: &str = "span";
 /// Those that stand for calls of a model.
-const CALLS: [&str; 9] = [
+const CALLS: [&str; 10] = [
     "chat_completion",
     "responses",
     "messages",
     "generate_content",
     "interaction",
     "converse",
+    "realtime",
     "generate",
     "completion",
     "embedding",

@@ -78,6 +78,18 @@ impl Production {
         }
     }
 
+    pub(crate) fn span_by_w3c(
+        &self,
+        store: &Store,
+        tenant: TenantId,
+        id: [u8; 8],
+    ) -> Result<Option<SpanRecord>, ReadError> {
+        match store.local_reads().id_by_w3c(tenant, id)? {
+            Some(known) => self.span(store, tenant, known),
+            None => Ok(self.analytics.span_by_w3c(self.scope(tenant), id)?.map(|(span, _)| span)),
+        }
+    }
+
     /// The spans of a trace wherever they are.
     fn spans_of(&self, store: &Store, tenant: TenantId, id: TraceId) -> Result<Vec<SpanRecord>, ReadError> {
         let floor = self.shipping.watermark();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use uuid::Uuid;
-use weir_config::vocab::{TenantId, Timestamp, TraceId};
+use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
 
 use super::analytics::Analytics;
 use super::lists::Scope;
@@ -65,6 +65,14 @@ impl Onlooker {
     pub(crate) fn trace(&self, tenant: TenantId, id: TraceId) -> Result<Option<TraceRecord>, ReadError> {
         let spans = self.analytics.spans_of_trace(self.scope(tenant), id)?;
         Ok(TraceRecord::of(spans.into_iter().map(|(span, _)| span).collect()))
+    }
+
+    pub(crate) fn span(&self, tenant: TenantId, id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
+        Ok(self.analytics.span(self.scope(tenant), id)?.map(|(span, _)| span))
+    }
+
+    pub(crate) fn span_by_w3c(&self, tenant: TenantId, id: [u8; 8]) -> Result<Option<SpanRecord>, ReadError> {
+        Ok(self.analytics.span_by_w3c(self.scope(tenant), id)?.map(|(span, _)| span))
     }
 
     pub(crate) fn list_tenants(&self, page: Page) -> Result<Paged<crate::tenants::TenantRecord>, ReadError> {

@@ -27,6 +27,9 @@ use crate::reports::SpanPlace;
 /// Bytes of one record that is read for a report, of which one is built at a time.
 const REPORTED_BYTES_MAX: usize = 4 * ANSWER_BYTES_MAX;
 
+/// Ids that are looked through before others may go first.
+const IDS_TOGETHER: u32 = 4_096;
+
 /// The columns [`Reading::span`] expects, of the row `s`.
 pub(super) const SPAN: &str =
     "s.id, s.trace_id, s.span_id, s.start_us, p.text, m.text, o.text, s.score, s.body, n.name, c.text";
@@ -344,6 +347,39 @@ impl Reads<'_> {
     pub(crate) fn span(&self, tenant: TenantId, span_id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
         let found = self.rows("read_span", tenant, "s.tenant = ?1 AND s.span_id = ?2", span_id.as_bytes(), 0)?;
         Ok(found.into_iter().next())
+    }
+
+    pub(crate) fn span_by_w3c(&self, tenant: TenantId, id: [u8; 8]) -> Result<Option<SpanRecord>, ReadError> {
+        self.id_by_w3c(tenant, id)?.map_or(Ok(None), |id| self.span(tenant, id))
+    }
+
+    /// The id of the tenant's newest span that other systems know by these 8 bytes. There is no index of them: the ids are looked
+    /// through, for as long as a read may take.
+    pub(crate) fn id_by_w3c(&self, tenant: TenantId, id: [u8; 8]) -> Result<Option<SpanId>, ReadError> {
+        self.ask("read_span_ids", |snapshot| {
+            let Some(tenant_int) = find_tenant(snapshot, tenant)? else { return Ok(None) };
+            let own = SpanId::from_w3c(id);
+            let sql = "SELECT 1 FROM spans INDEXED BY spans_by_span WHERE tenant = ?1 AND span_id = ?2";
+            if snapshot.prepare_cached(sql)?.exists((tenant_int, own.as_bytes().as_slice()))? {
+                return Ok(Some(own));
+            }
+            // Our own ids grow with time.
+            let sql = "SELECT span_id FROM spans INDEXED BY spans_by_span WHERE tenant = ?1 ORDER BY span_id DESC";
+            let mut statement = snapshot.prepare_cached(sql)?;
+            let mut rows = statement.query([tenant_int])?;
+            let mut looked_at = 0_u32;
+            while let Some(row) = rows.next()? {
+                let found = SpanId::from_bytes(row.get(0)?);
+                if found.to_w3c() == id {
+                    return Ok(Some(found));
+                }
+                looked_at = looked_at.wrapping_add(1);
+                if looked_at % IDS_TOGETHER == 0 {
+                    snapshot.pause();
+                }
+            }
+            Ok(None)
+        })
     }
 
     pub(crate) fn trace(&self, tenant: TenantId, trace_id: TraceId) -> Result<Option<TraceRecord>, ReadError> {

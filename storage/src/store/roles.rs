@@ -135,6 +135,13 @@ impl SpanLog for Store {
         self.reads().span(tenant, id)
     }
 
+    fn span_by_w3c(&self, tenant: TenantId, id: [u8; 8]) -> Result<Option<SpanRecord>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.span_by_w3c(self, tenant, id);
+        }
+        self.reads().span_by_w3c(tenant, id)
+    }
+
     fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
         if let Some(production) = self.production() {
             return production.list_findings(self, tenant, page.within_bounds());

@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 use weir_config::settings::StorageProfile;
-use weir_config::vocab::{TenantId, TraceId};
+use weir_config::vocab::{SpanId, TenantId};
 use weir_storage::query::{Page, Place, TraceFilter};
 use weir_storage::record::{SpanRecord, TraceRecord};
 use weir_storage::{OpenError, ReadError, RecordReader};
 
-use self::options::Whose;
 pub(super) use self::options::{ExportOptions, Filter, Of, TracesCommand};
+use self::options::{Wanted, Whose};
 use self::screen::Screen;
 use self::sheet::Sheet;
 use self::table::Row;
@@ -46,8 +46,8 @@ pub(super) enum TracesError {
     Open(#[from] OpenError),
     #[error("the record cannot be read: {0}")]
     Read(#[from] ReadError),
-    #[error("no trace {0} {1}; `weir traces list` shows what there is, `--tenant` says whose are looked at")]
-    NoTrace(TraceId, String),
+    #[error("no trace or span {0} {1}; `weir traces list` shows what there is, `--tenant` says whose are looked at")]
+    NoTrace(Wanted, String),
     #[error("{}: there is no such file; name the gateway's database with --database, or its configuration with --config", .0.display())]
     NoFile(PathBuf),
     #[error("{}: it cannot be written: {source}", path.display())]
@@ -137,7 +137,7 @@ impl Asked {
     fn answer(&self, command: &TracesCommand) -> Result<(), TracesError> {
         match command {
             TracesCommand::List { filter, limit, json, .. } => self.list(filter, *limit, *json),
-            TracesCommand::Show { trace, json, width, .. } => self.show(*trace, *json, *width),
+            TracesCommand::Show { id, json, width, .. } => self.show(*id, *json, *width),
             TracesCommand::Tail { filter, json, .. } => self.tail(filter, *json),
             TracesCommand::Export(options) => self.export(options),
         }
@@ -235,19 +235,30 @@ impl Asked {
         !screen.is_closed()
     }
 
-    fn show(&self, trace: TraceId, json: bool, width: Option<u16>) -> Result<(), TracesError> {
-        let mut found = None;
+    /// The trace, wherever a tenant whose records are looked at has it.
+    fn find(&self, wanted: Wanted) -> Result<Option<TraceRecord>, ReadError> {
         for (tenant, _) in &self.tenants {
-            found = self.record.trace(*tenant, trace)?;
-            if found.is_some() {
-                break;
+            let span = match wanted {
+                Wanted::Id(id) => match self.record.trace(*tenant, id)? {
+                    Some(trace) => return Ok(Some(trace)),
+                    None => self.record.span(*tenant, SpanId::from_uuid(id.uuid()))?,
+                },
+                Wanted::OfSpan(id) => self.record.span_by_w3c(*tenant, id)?,
+            };
+            if let Some(span) = span {
+                return self.record.trace(*tenant, span.trace_id);
             }
         }
+        Ok(None)
+    }
+
+    fn show(&self, wanted: Wanted, json: bool, width: Option<u16>) -> Result<(), TracesError> {
+        let found = self.find(wanted)?;
         let of = || match self.whose {
             Whose::One(tenant) => format!("of tenant {tenant}"),
             Whose::All => "of any tenant".to_owned(),
         };
-        let found = found.ok_or_else(|| TracesError::NoTrace(trace, of()))?;
+        let found = found.ok_or_else(|| TracesError::NoTrace(wanted, of()))?;
         let mut screen = Screen::new(width);
         if json {
             screen.raw(&json_of(&TraceShown::of(&found)));

@@ -1,10 +1,11 @@
 //! What can be asked of `weir traces`.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use weir_config::vocab::{TenantId, Timestamp, TraceId};
+use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
 use weir_storage::query::{Facets, SpanFilter, TraceFilter};
 
 /// The commands.
@@ -27,8 +28,10 @@ pub(in crate::app::cli) enum TracesCommand {
     Show {
         #[command(flatten)]
         of: Of,
-        /// The trace's id: `X-Service-Trace-Id` of the answer.
-        trace: TraceId,
+        /// The trace's id (`X-Service-Trace-Id` of the answer), or that of one of its spans: a UUID, or the 16 digits that
+        /// OpenTelemetry has of a span.
+        #[arg(value_name = "ID")]
+        id: Wanted,
         /// The trace as JSON, as the API shows it.
         #[arg(long)]
         json: bool,
@@ -84,6 +87,35 @@ pub(in crate::app::cli) struct Of {
     /// the default tenant.
     #[arg(long, value_name = "ID")]
     tenant: Option<Whose>,
+}
+
+/// The trace that is to be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::app::cli) enum Wanted {
+    /// Of this id, or with a span of this id.
+    Id(TraceId),
+    /// With the span that other systems know by these bytes.
+    OfSpan([u8; 8]),
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let of_span = || text.parse::<SpanId>().ok()?.as_w3c().map(Self::OfSpan);
+        text.parse().map(Self::Id).ok().or_else(of_span).ok_or_else(|| {
+            "the id of a trace or a span: a UUID such as 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10, or 16 hexadecimal digits".to_owned()
+        })
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => write!(f, "{id}"),
+            Self::OfSpan(bytes) => write!(f, "{:016x}", u64::from_be_bytes(*bytes)),
+        }
+    }
 }
 
 /// One tenant, or all of them.

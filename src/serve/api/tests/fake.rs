@@ -111,6 +111,10 @@ impl SpanLog for Fake {
         Ok(self.of(tenant)?.into_iter().find(|known| known.span_id == span))
     }
 
+    fn span_by_w3c(&self, tenant: TenantId, id: [u8; 8]) -> Result<Option<SpanRecord>, ReadError> {
+        Ok(self.of(tenant)?.into_iter().find(|known| known.span_id.to_w3c() == id))
+    }
+
     fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
         *self.asked.lock() = Asked::Findings(page);
         Ok(paged(self.of(tenant)?, page))

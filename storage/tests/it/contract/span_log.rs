@@ -17,6 +17,7 @@ const ROOM: usize = 1 << 20;
 
 checks! { dyn SpanLog:
     what_goes_in_comes_out_as_it_was,
+    a_span_is_found_by_what_other_systems_call_it,
     a_span_that_is_there_stays_as_it_is,
     spans_are_read_in_the_order_of_their_commits,
     what_was_found_is_read_without_the_rest,
@@ -75,6 +76,19 @@ fn what_goes_in_comes_out_as_it_was(log: &dyn SpanLog) {
         assert_eq!(log.trace(tenant(2), written.trace_id).unwrap(), None);
     }
     assert_eq!(log.span(tenant(1), SpanId::fresh()).unwrap(), None);
+}
+
+/// Other systems have 8 of the 16 bytes, whether the id is one of theirs or one of ours.
+fn a_span_is_found_by_what_other_systems_call_it(log: &dyn SpanLog) {
+    let theirs = SpanRecord { span_id: SpanId::from_w3c([7; 8]), ..of(1, 5) };
+    let spans: Vec<_> = (6..16).map(|start| of(1, start)).chain([theirs]).collect();
+    put(log, &spans);
+    for span in &spans {
+        let id = span.span_id.to_w3c();
+        assert_eq!(log.span_by_w3c(tenant(1), id).unwrap().as_ref(), Some(span));
+        assert_eq!(log.span_by_w3c(tenant(2), id).unwrap(), None, "nobody else's");
+    }
+    assert_eq!(log.span_by_w3c(tenant(1), [9; 8]).unwrap(), None);
 }
 
 fn a_span_that_is_there_stays_as_it_is(log: &dyn SpanLog) {

@@ -183,6 +183,11 @@ impl SpanLog for ToyLog {
         Ok(self.0.lock().of(tenant).find(|span| span.span_id == id).cloned())
     }
 
+    fn span_by_w3c(&self, tenant: TenantId, id: [u8; 8]) -> Result<Option<SpanRecord>, ReadError> {
+        let known = |span: &&SpanRecord| span.span_id.to_w3c() == id;
+        Ok(self.0.lock().of(tenant).filter(known).max_by_key(|span| span.span_id).cloned())
+    }
+
     fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
         Ok(paged(self.0.lock().that(tenant, |span| span.security_score > Some(0)), page))
     }
