@@ -106,6 +106,7 @@ mod receipts;
 mod reconcile;
 mod records;
 mod redaction;
+mod reloads;
 mod replay;
 mod reviewed;
 mod revocation;

@@ -112,29 +112,3 @@ on_both_drivers! {
         assert!(second.requests().iter().all(|request| request.raw_head().starts_with(b"POST ")));
     }
 }
-
-/// What a reload does not take over is named, secrets included, and nothing else is.
-#[test]
-fn a_reload_names_every_setting_that_it_did_not_take_over() {
-    let former = "timeout_ms: 5000\nauth: {enabled: false, admin_key: a-key-of-more-than-24-characters}\nroutes: []";
-    let mut world = World::new(Driver::Auto, former);
-    let named = |world: &World, at: usize| {
-        eventually("it says so", || {
-            let mut lines = world.gateway.log().into_iter().filter(|line| line.contains("were not taken over"));
-            lines.nth(at)
-        })
-    };
-    world.reload(
-        "timeout_ms: 6000\nauth: {enabled: false, admin_key: another-key-of-more-than-24-characters}\n\
-         enforcement: {mode: block}\nroutes: [{model: 'x*', upstream: default}]",
-    );
-    let line = named(&world, 0);
-    for setting in ["timeout_ms", "auth.admin_key", "enforcement.mode"] {
-        assert!(line.contains(setting), "{setting}: {line}");
-    }
-    assert!(!line.contains("routes") && !line.contains("another-key"), "{line}");
-    assert_eq!(world.gateway.json("/api/v1/config/live")["config"]["enforcement"]["mode"], "log");
-    world.reload(&format!("{former}\nmax_request_size_bytes: 1000000"));
-    let line = named(&world, 1);
-    assert!(line.contains("max_request_size_bytes") && !line.contains("timeout_ms"), "{line}");
-}
