@@ -74,26 +74,35 @@ impl Loaded {
                 mismatches.append(&mut found);
             }
         }
-        if next.settings.boundary_defense.enabled && next.settings.boundary_defense.wrap_roles.is_empty() {
-            mismatches.push(FlagError {
+        let switched_on = |flag: &str| changes.get(flag) == Some(&Value::Bool(true));
+        mismatches.append(&mut next.contradictions(switched_on));
+        if mismatches.is_empty() { Ok(next) } else { Err(mismatches) }
+    }
+
+    /// Flags that are on and lack what they need. What was on before it was changed is not asked again where asking depends on the
+    /// environment: `switched_on` says which flags were just changed.
+    pub(crate) fn contradictions(&self, switched_on: impl Fn(&str) -> bool) -> Vec<FlagError> {
+        let mut found = Vec::new();
+        if self.settings.boundary_defense.enabled && self.settings.boundary_defense.wrap_roles.is_empty() {
+            found.push(FlagError {
                 flag: "boundary_defense_enabled".to_owned(),
                 refused: Refused::Unfit,
                 problem: "`boundary_defense.wrap_roles` is empty, so there is nothing to wrap".to_owned(),
                 advice: "name a role in the configuration file, such as tool, and restart".to_owned(),
             });
         }
-        if next.settings.judge.enabled
-            && changes.get("llm_judge_enabled") == Some(&Value::Bool(true))
-            && let Some((variable, tier)) = missing_key(&next.settings)
+        if self.settings.judge.enabled
+            && switched_on("llm_judge_enabled")
+            && let Some((variable, tier)) = missing_key(&self.settings)
         {
-            mismatches.push(FlagError {
+            found.push(FlagError {
                 flag: "llm_judge_enabled".to_owned(),
                 refused: Refused::Unfit,
                 problem: format!("{variable} is not set, and the backend {} needs its key", tier.as_str()),
                 advice: format!("set {variable} in the gateway's environment and restart, or choose another backend"),
             });
         }
-        if mismatches.is_empty() { Ok(next) } else { Err(mismatches) }
+        found
     }
 
     /// The flags that the overlay has otherwise now than these settings, because another process has changed it; with the values

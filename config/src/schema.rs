@@ -57,6 +57,8 @@ fn of_setting(setting: &Setting) -> Value {
         };
         object.insert("description".to_owned(), json!(description));
         object.insert("default".to_owned(), setting.default.to_value());
+        // An annotation, which validators pass over.
+        object.insert("x-on-reload".to_owned(), json!(setting.on_reload().as_str()));
     }
     schema
 }

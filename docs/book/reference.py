@@ -83,9 +83,10 @@ def settings(weir):
 
     walk("", schema)
     lines = ["# Settings\n", MADE.strip(), "",
-             "Every setting can be left out. `config/service.example.yaml` has them with longer explanations and examples.", ""]
+             "Every setting can be left out. `config/service.example.yaml` has them with longer explanations and examples. The column SIGHUP says what",
+             "a reload does with a change in the file: in force; its files are read again; at the next start, where the cell is empty.", ""]
     for top, rows in sorted(groups.items()):
-        lines += [f"## `{top}`" if top else "## Top level", "", "| Setting | Default | Accepted | What it does |", "|---|---|---|---|"]
+        lines += [f"## `{top}`" if top else "## Top level", "", "| Setting | Default | SIGHUP | Accepted | What it does |", "|---|---|---|---|---|"]
         for path, one in rows:
             about = cell(one.get("description", ""))
             variable = by_name.get(path)
@@ -94,7 +95,8 @@ def settings(weir):
             default = default if len(default) <= 60 else "see the example file"
             accepted = cell(kinds(one))
             accepted = accepted if len(accepted) <= 300 else "see the example file"
-            lines.append(f"| `{path}` | {f'`{cell(default)}`' if default else ''} | {accepted} | {about} |")
+            reload = {"at the next start": "", "its files are read again": "its files"}.get(one.get("x-on-reload"), one.get("x-on-reload", ""))
+            lines.append(f"| `{path}` | {f'`{cell(default)}`' if default else ''} | {reload} | {accepted} | {about} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -18,6 +18,17 @@ pub enum OpenError {
         /// What the system said.
         reason: String,
     },
+    /// The file cannot be read by what only reads.
+    #[error(
+        "storage.database_path {}: cannot be read ({reason}); give this user the right to read it and the files beside it \
+         (-wal, -shm), or name another file", path.display()
+    )]
+    Unreadable {
+        /// The database file.
+        path: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
     /// The file is something else.
     #[error(
         "storage.database_path {}: the file is not a SQLite database; move it away or set another path", path.display()

@@ -111,6 +111,7 @@ mod reconcile;
 mod records;
 mod redaction;
 mod refused_clients;
+mod reloads;
 mod replay;
 mod reviewed;
 mod revocation;

@@ -200,8 +200,48 @@ fn lists_show_the_calls_of_all_tenants_with_their_names() {
     assert!(!traces(&file, &["list", "-n", "1", "--tenant", "all"]).contains(&first));
     let of_one = traces(&file, &["list", "--tenant", &acme]);
     assert!(of_one.contains(&first) && !of_one.contains(&second), "{of_one}");
-    assert!(traces(&file, &["show", &first]).contains("one") && traces(&file, &["show", &second]).contains("two"));
+    // By name, too; what is shown says whose it is.
+    let by_name = traces(&file, &["list", "--tenant", "Acme"]);
+    assert_eq!(by_name, of_one);
+    let shown = [&first, &second].map(|trace| traces(&file, &["show", trace]));
+    assert!(shown[0].contains("one") && shown[0].contains(" · tenant Acme · "), "{shown:?}");
+    assert!(shown[1].contains("two") && shown[1].contains(" · tenant Other · "), "{shown:?}");
+    assert_eq!(traces(&file, &["export", "--tenant", "Other"]).lines().count(), 1);
+    let database = file.to_str().unwrap();
+    let (_, replayed, _) = said(&["replay", "--database", database, "--json"]);
+    let spans = |text: &str| {
+        let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        last["spans"].as_u64()
+    };
+    let (_, of_other, _) = said(&["replay", "--database", database, "--json", "--tenant", "Other"]);
+    assert_eq!((spans(&replayed), spans(&of_other)), (Some(2), Some(1)), "{replayed}");
     assert_eq!(traces(&file, &["export"]).lines().count(), 2);
-    let (code, _, err) = said(&["traces", "show", "--tenant", "ALL", &first]);
+    let (code, _, err) = said(&["traces", "show", "--tenant", "ALL", &first, "--database", database]);
     assert!(code == 2 && err.contains("`all`"), "{err}");
+    let (code, _, err) = said(&["traces", "list", "--tenant", "Acne", "--database", database]);
+    assert!(code == 2 && ["`Acne`", "`Acme`", "`Other`"].iter().all(|name| err.contains(name)), "{err}");
+}
+
+/// What only reads asks for no folder that it could write to, and says what it looked for and which setting names it.
+#[test]
+fn what_is_not_there_is_named_with_its_whole_path_and_its_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let commands: [&[&str]; 7] = [
+        &["traces", "list"],
+        &["traces", "show", "0190a5b2-0000-7000-8000-000000000001"],
+        &["traces", "tail"],
+        &["traces", "export"],
+        &["export"],
+        &["replay"],
+        &["db", "check"],
+    ];
+    for command in commands {
+        let output = weir(command).current_dir(folder.path()).output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        let path = folder.path().join("service.db");
+        let parts = [path.to_str().unwrap(), "storage.database_path", "--database", "--config"];
+        assert!(output.status.code() == Some(2) && parts.iter().all(|part| err.contains(part)), "{command:?}: {err}");
+        assert!(!err.contains("written") && !err.contains("create"), "{command:?}: {err}");
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0, "nothing is made");
 }

@@ -14,6 +14,7 @@ mod money;
 mod otel;
 mod policy;
 mod receipts;
+mod reload;
 mod router;
 mod services;
 mod siem;
@@ -26,6 +27,7 @@ use crate::settings::Settings;
 
 pub(crate) use defence::marker;
 pub use kind::{Field, Keys, Kind, Literal};
+pub use reload::OnReload;
 pub use value::Unfit;
 
 /// Puts a checked value into the settings.
@@ -46,7 +48,7 @@ pub struct Setting {
     pub env: Option<(&'static str, EnvRule)>,
     /// Other spellings of a value: (alias, value).
     pub aliases: &'static [(&'static str, &'static str)],
-    /// The flag's name in `PUT /api/v1/config/features` and in the overlay; `None` when a change needs a restart.
+    /// The flag's name in `PUT /api/v1/config/features` and in the overlay; `None` when it is no flag.
     pub wire: Option<&'static str>,
     /// Never shown.
     pub secret: bool,

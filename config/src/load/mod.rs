@@ -14,6 +14,7 @@ mod listeners;
 mod masked;
 mod otel;
 mod overlay;
+mod reread;
 mod router;
 mod secrets;
 mod siem;
@@ -41,8 +42,10 @@ use crate::yaml;
 pub(crate) use judge::missing_key;
 pub use layers::Origin;
 pub(crate) use overlay::{check_flag, nearest_flag};
+pub use reread::{Change, Changes};
 
 use layers::Layers;
+use reread::InFile;
 
 /// Name of the overlay beside the configuration file, when nothing names another.
 const OVERLAY_NAME: &str = "config.runtime.yaml";
@@ -91,6 +94,8 @@ pub struct Loaded {
     pub(crate) overlay: BTreeMap<&'static str, Value>,
     /// What would hold without it, and from where, by wire flag.
     pub(crate) beneath: BTreeMap<&'static str, (Value, Origin)>,
+    /// What the configuration file says, by path: a reload tells what was changed there to no effect.
+    pub(crate) in_file: BTreeMap<&'static str, InFile>,
 }
 
 impl fmt::Debug for Sources {
@@ -117,6 +122,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     let config_text = config_file.as_deref().and_then(|path| read_config(path, sources, &mut layers));
     let overlay_path = overlay_path(sources, config_file.as_deref());
     let beneath = beneath_overlay(&layers);
+    let in_file = in_file(&layers);
     if let Some(path) = &overlay_path {
         read_overlay(path, &mut layers);
     }
@@ -144,8 +150,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     warn_of_idle_categories(&settings, &mut layers);
     let origin = |path| layers.written.get(path).map_or(Origin::Default, |written| written.origin);
     let value = |setting: &catalogue::Setting| match layers.written.get(setting.path) {
-        Some(written) if setting.secret => masked::masked(&written.value),
-        Some(written) => masked::credentials_masked(&setting.kind, &written.value),
+        Some(written) => shown(setting, &written.value),
         None => setting.default.to_value(),
     };
     let shown: BTreeMap<_, _> = catalogue::settings().map(|setting| (setting.path, value(setting))).collect();
@@ -156,68 +161,13 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
         prints: layers.written.iter().filter_map(|(path, written)| print(path, &written.value)).collect(),
         overlay: layers.overlay,
         beneath,
+        in_file,
         warnings: layers.warnings,
         alarms: layers.alarms,
         config_file,
         overlay_path,
         sources: sources.clone(),
     })
-}
-
-/// What may change while the process runs, by path; `upstream_api_key` is one of the keys.
-const RELOADED: [&str; 8] = [
-    "upstreams",
-    "upstream_groups",
-    "routes",
-    "upstream_health.eject_after",
-    "upstream_health.eject_ms",
-    "upstream_health.panic_percent",
-    "upstream_health.left_after_ms",
-    "upstream_api_key",
-];
-
-impl Loaded {
-    /// These settings with the upstreams, routes and keys as they are written now. Everything else stays.
-    ///
-    /// # Errors
-    /// Every violation, also in what is not taken over: a file that would not start is not half obeyed.
-    pub fn with_upstreams_reread(&self) -> Result<Self, LoadError> {
-        let read = load(&self.sources)?;
-        let mut next = self.clone();
-        next.settings.upstreams = read.settings.upstreams;
-        next.settings.upstream_api_key = read.settings.upstream_api_key;
-        for path in RELOADED {
-            if let Some((path, origin)) = read.origins.get_key_value(path) {
-                next.origins.insert(path, *origin);
-            }
-            if let Some((path, value)) = read.shown.get_key_value(path) {
-                next.shown.insert(path, value.clone());
-            }
-            match read.prints.get_key_value(path) {
-                Some((path, print)) => drop(next.prints.insert(path, *print)),
-                None => drop(next.prints.remove(path)),
-            }
-        }
-        Ok(next)
-    }
-
-    /// Settings whose values, as they are written now, are others than these and need a restart to come into force.
-    ///
-    /// # Errors
-    /// Every violation in what is written now.
-    pub fn changed_since(&self) -> Result<Vec<&'static str>, LoadError> {
-        let read = load(&self.sources)?;
-        let differs = |setting: &&catalogue::Setting| {
-            let (now, next) = (self.shown.get(setting.path), read.shown.get(setting.path));
-            let hides = now.is_some_and(|shown| shown.to_string().contains(masked::MASK));
-            // Of some settings it matters whether anybody wrote them.
-            let is_written = |of: &Self| of.origins.get(setting.path).is_some_and(|origin| *origin != Origin::Default);
-            let heard = setting.is_heard_where_written() && is_written(self) != is_written(&read);
-            now != next || heard || hides && self.prints.get(setting.path) != read.prints.get(setting.path)
-        };
-        let paths = catalogue::settings().filter(differs).map(|setting| setting.path);
-        Ok(paths.filter(|path| !RELOADED.contains(path)).collect())
-    }
 }
 
 /// A category that names a type whose findings are never as bad as the least that is enforced, or never in a request, does nothing, and
@@ -245,10 +195,25 @@ fn warn_of_idle_categories(settings: &Settings, layers: &mut Layers) {
 
 /// A number that is another one when the value is. It is not told to anybody.
 fn print(path: &str, value: &Value) -> Option<(&'static str, u64)> {
-    let setting = catalogue::settings().find(|setting| setting.path == path)?;
+    let setting = catalogue::by_path(path)?;
     let mut hasher = DefaultHasher::new();
     value.to_string().hash(&mut hasher);
     Some((setting.path, hasher.finish()))
+}
+
+/// A value as it may be shown.
+fn shown(setting: &catalogue::Setting, value: &Value) -> Value {
+    if setting.secret { masked::masked(value) } else { masked::credentials_masked(&setting.kind, value) }
+}
+
+/// What the file says, which is all that has been read so far.
+fn in_file(layers: &Layers) -> BTreeMap<&'static str, InFile> {
+    let one = |setting: &'static catalogue::Setting| {
+        let value = &layers.written.get(setting.path)?.value;
+        let (path, print) = print(setting.path, value)?;
+        Some((path, InFile { shown: shown(setting, value), print }))
+    };
+    catalogue::settings().filter_map(one).collect()
 }
 
 /// Each flag as the file and the defaults have it.

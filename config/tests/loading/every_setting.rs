@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use serde_json::Value;
-use weir_config::catalogue::{self, Build, Literal, Setting};
+use weir_config::catalogue::{self, Build, Literal, OnReload, Setting};
 use weir_config::prices::Price;
 use weir_config::settings::*;
 use weir_config::vocab::{Provider, Severity, SharedSecret};
-use weir_config::{Origin, Settings, Sources, effective, load};
+use weir_config::{Change, Changes, Origin, Settings, Sources, effective, load};
 
 use crate::{Bench, HEARD_WHERE_WRITTEN, only};
 
@@ -548,33 +548,74 @@ fn the_file_sets_every_built_setting() {
     }
 }
 
-/// What SIGHUP takes over.
-const RELOADED: [&str; 8] = [
-    "upstreams",
-    "upstream_groups",
-    "routes",
-    "upstream_health.eject_after",
-    "upstream_health.eject_ms",
-    "upstream_health.panic_percent",
-    "upstream_health.left_after_ms",
-    "upstream_api_key",
-];
-
 #[test]
-fn every_setting_that_is_changed_in_the_file_is_taken_over_or_named() {
-    for Sample { path, yaml, .. } in samples() {
+fn every_setting_that_is_changed_in_the_file_is_in_force_or_named() {
+    for Sample { path, yaml, change } in samples() {
+        let setting = catalogue::by_path(path).unwrap();
         let bench = Bench::with_file("{}");
         let former = bench.loaded();
-        assert_eq!(former.changed_since().unwrap(), [""; 0]);
-        bench.write("service.yaml", nested(path, yaml));
-        let named = former.changed_since().unwrap();
-        assert_eq!(named.contains(&path), !RELOADED.contains(&path), "{path}: {named:?}");
-        let changed = bench.loaded();
-        assert_eq!(changed.changed_since().unwrap(), [""; 0], "{path}");
-        bench.write("service.yaml", "{}");
-        let named = changed.changed_since().unwrap();
-        assert_eq!(named.contains(&path), !RELOADED.contains(&path), "{path} left out again: {named:?}");
+        assert_eq!(former.reread().unwrap().1, Changes::default());
+        // What a flag needs may be written with it and wait for the next start; the test below has those.
+        let is_taken = setting.on_reload() == OnReload::InForce;
+        let changed = bench.write("service.yaml", nested(path, yaml));
+        let (next, changes) = former.reread().unwrap();
+        let [named, others] =
+            if is_taken { [&changes.in_force, &changes.next_start] } else { [&changes.next_start, &changes.in_force] };
+        // Some cannot be written alone.
+        let Some(told) = named.iter().find(|change| change.path == path) else { panic!("{path}: {changes:?}") };
+        assert!(others.iter().all(|change| change.path != path) && changes.overruled.is_empty(), "{changes:?}");
+        assert!(told.from.ends_with("(default)") && told.to.ends_with("(file)"), "{told:?}");
+        assert!(told.from != told.to && (!setting.secret || told.to == "(a secret) (file)"), "{told:?}");
+        let expected = if is_taken { self::changed(change) } else { Settings::default() };
+        assert_eq!(next.settings, expected, "{path}");
+        assert_eq!(at(&effective(&next), path) != at(&effective(&former), path), is_taken, "{path}");
+        // Named again by every reload until then, in either direction.
+        let again = next.reread().unwrap().1;
+        assert_eq!((again.in_force, again.next_start), (Vec::new(), changes.next_start.clone()), "{path}");
+        let restarted = bench.loaded();
+        assert_eq!(restarted.reread().unwrap().1, Changes::default(), "{path}");
+        std::fs::write(changed, "{}").unwrap();
+        let (back, changes) = restarted.reread().unwrap();
+        let named = if is_taken { &changes.in_force } else { &changes.next_start };
+        assert!(named.iter().any(|change| change.path == path), "{path} left out again: {changes:?}");
+        assert_eq!(back.settings == Settings::default(), is_taken, "{path}");
     }
+}
+
+#[test]
+fn a_reload_waits_for_what_a_flag_needs_keeps_what_was_changed_at_run_time_and_says_what_is_overruled() {
+    let paths = |changes: &[Change]| changes.iter().map(|change| change.path).collect::<Vec<_>>();
+    // The role waits for the next start, so the flag does.
+    let bench = Bench::with_file("boundary_defense: {wrap_roles: []}");
+    let former = bench.loaded();
+    bench.write("service.yaml", "boundary_defense: {enabled: true, wrap_roles: [tool]}");
+    let (next, changes) = former.reread().unwrap();
+    assert_eq!(paths(&changes.next_start), ["boundary_defense.enabled", "boundary_defense.wrap_roles"]);
+    assert!(!next.settings.boundary_defense.enabled && changes.in_force.is_empty());
+
+    // A flag that was changed at run time and could not be written down holds until the next start.
+    let bench = Bench::with_file("{}");
+    let mode = |mode: &str| serde_json::Map::from_iter([("enforcement_mode".to_owned(), Value::from(mode))]);
+    let former = bench.loaded().with_flags(&mode("block")).unwrap();
+    let (next, changes) = former.reread().unwrap();
+    assert_eq!((paths(&changes.next_start), next.settings), (vec!["enforcement.mode"], former.settings));
+
+    // One that was written down wins over the file, and the reload says so, as it does of a variable.
+    let bench = Bench::with_file("{}").overlay("enforcement_mode: flag").env(&[("SERVICE_LOG_LEVEL", "warn")]);
+    let former = bench.loaded();
+    bench.write("service.yaml", "enforcement: {mode: block}\nlogging: {level: error}");
+    let (next, changes) = former.reread().unwrap();
+    let overruled: Vec<_> = changes.overruled.iter().map(|(change, wins)| (change.path, &*change.to, *wins)).collect();
+    let expected =
+        [("logging.level", "error (file)", Origin::Env), ("enforcement.mode", "block (file)", Origin::Overlay)];
+    assert_eq!(overruled.iter().collect::<BTreeSet<_>>(), expected.iter().collect::<BTreeSet<_>>());
+    assert_eq!(next.settings, former.settings);
+    // Its line taken out of the overlay, it holds until the next start; set back over the API, the file's holds.
+    assert_eq!(next.with_flags(&mode("block")).unwrap().origins["enforcement.mode"], Origin::File);
+
+    // Of a file that would not start nothing is obeyed.
+    bench.write("service.yaml", "over_defence: true\nsecurity_analysis: {over_defence: true}");
+    assert!(former.reread().is_err());
 }
 
 #[test]

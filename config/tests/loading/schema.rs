@@ -20,7 +20,9 @@ fn accepts(schema: &Value, value: &Value) -> bool {
     };
     let Some(keywords) = schema.as_object() else { return schema.as_bool().unwrap() };
     keywords.iter().all(|(keyword, rule)| match keyword.as_str() {
-        "$schema" | "title" | "description" | "default" | "propertyNames" | "pattern" | "minLength" => true,
+        "$schema" | "title" | "description" | "default" | "propertyNames" | "pattern" | "minLength" | "x-on-reload" => {
+            true
+        }
         "type" => is(rule.as_str().unwrap()),
         "enum" => rule.as_array().unwrap().contains(value),
         "minimum" => value.as_f64().is_none_or(|number| number >= rule.as_f64().unwrap()),
@@ -57,6 +59,7 @@ fn every_setting_is_described_and_accepts_its_default() {
         let at = setting.path.split('.').fold(&schema, |at, part| &at["properties"][part]);
         assert!(at["description"].as_str().is_some_and(|text| !text.is_empty()), "{}", setting.path);
         assert_eq!(at["default"], setting.default.to_value(), "{}", setting.path);
+        assert_eq!(at["x-on-reload"], setting.on_reload().as_str(), "{}", setting.path);
         assert!(accepts(&schema, &document(setting.path, setting.default.to_value())), "{}", setting.path);
     }
 }

@@ -1,15 +1,15 @@
 //! Start order and its reverse.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use weir_config::settings::{RouterAction, StorageProfile};
 use weir_config::vocab::Timestamp;
-use weir_config::{Loaded, Settings};
+use weir_config::{Changes, Loaded, Settings};
 use weir_models::{Loader, Models};
 use weir_storage::audit::AuditEvent;
 use weir_storage::{AuditLog as _, SpanLog, Store};
@@ -49,7 +49,7 @@ use crate::ops::cores::CorePulses;
 use crate::ops::health::{Facts, Health, Io};
 use crate::ops::live::LiveSettings;
 use crate::ops::memory::{self, MemoryLimit};
-use crate::ops::reload::Reloaders;
+use crate::ops::reload::{self, Reloaders};
 use crate::ops::store::{breaker_advice, space};
 use crate::process::{Process, ProcessParts};
 use crate::receipts::Receipts;
@@ -80,6 +80,8 @@ pub struct Gateway {
     sockets: Vec<std::net::TcpListener>,
     hand_over: Arc<HandOver>,
     reloaders: Reloaders,
+    /// What the last reload found changed.
+    changes: Arc<Mutex<Changes>>,
     live: Arc<LiveSettings>,
 }
 
@@ -266,10 +268,15 @@ pub fn start_with(
         sharing: sharing.clone(),
     })
     .map_err(|source| StartError::Thread { what: "the control thread", source })?;
-    reloaders.add("upstreams", {
+    let changes = Arc::new(Mutex::new(Changes::default()));
+    reloaders.add("settings", {
         let (live, upstreams, prices) = (Arc::clone(&live), Arc::clone(&upstreams), Arc::clone(&process.parts.prices));
-        let runtime = control.runtime().clone();
-        move || reread_upstreams(&live, &upstreams, &prices, &runtime)
+        let (runtime, changes) = (control.runtime().clone(), Arc::clone(&changes));
+        move || {
+            let (said, found) = reread(&live, &upstreams, &prices, &runtime)?;
+            *changes.lock() = found;
+            Ok(said)
+        }
     });
     let runtime = control.runtime().clone();
     let heartbeats = Arc::new(Heartbeats::new(cores));
@@ -330,6 +337,7 @@ pub fn start_with(
         sockets,
         hand_over,
         reloaders,
+        changes,
         live,
     })
 }
@@ -374,15 +382,15 @@ fn priced_host(settings: &Settings) -> &str {
     if settings.upstreams.is_empty() { &settings.upstream.host } else { "" }
 }
 
-/// Reads upstreams, routes and keys again: all or nothing.
-fn reread_upstreams(
+/// Reads flags, upstreams, routes and keys again: all or nothing.
+fn reread(
     live: &LiveSettings,
     upstreams: &SharedUpstreams,
     prices: &Prices,
     runtime: &Handle,
-) -> Result<String, String> {
+) -> Result<(String, Changes), String> {
     let former = live.snapshot().load_full();
-    live.reread_upstreams(|settings| {
+    live.reread(|settings| {
         prices.serve_host(priced_host(settings)).map_err(|error| error.to_string())?;
         let replaced = upstreams.replace(settings).map_err(|error| {
             // The file of prices was readable a moment ago; where it no longer is, SIGHUP says so.
@@ -422,23 +430,20 @@ impl Gateway {
         &self.live
     }
 
-    /// Reads certificates, prices and the like anew (SIGHUP). What cannot be read keeps its former values.
+    /// Reads settings, certificates, prices and the like again (SIGHUP), and names every change that was found. What cannot be read
+    /// keeps its former values.
     pub fn reload(&self) {
         let failed = self.reloaders.reload();
-        // What cannot be read has been said by then.
-        let left = self.live.changed_since().unwrap_or_default();
-        if !left.is_empty() {
-            tracing::warn!(
-                settings = left.join(", "),
-                "these settings were changed and were not taken over: they need a restart, e.g. by a process started with --take-over"
-            );
-        }
+        let changes = std::mem::take(&mut *self.changes.lock());
+        reload::tell(&changes);
+        let mut detail = reload::detail(&changes);
+        detail.insert("failed".to_owned(), failed.to_string());
         let event = AuditEvent {
             tenant: None,
             actor: "local".to_owned(),
             action: "config.reload".to_owned(),
             target: None,
-            detail: BTreeMap::from([("failed".to_owned(), failed.to_string())]),
+            detail,
         };
         if let Err(error) = self.store.audit(event) {
             tracing::warn!(%error, "the reload could not be written to the audit log");

@@ -9,6 +9,7 @@ use weir_storage::OpenError;
 
 use super::common::{EXIT_USAGE, Options, complain, say, sources};
 use super::scan::{Progress, plain};
+use super::traces::TracesError;
 use crate::boot::StartError;
 
 #[derive(Debug, Clone, Subcommand)]
@@ -37,7 +38,7 @@ pub(super) fn run(from: &Options, command: &DbCommand) -> Result<ExitCode, Start
         }
     };
     if !path.exists() {
-        complain(&plain(&format!("{}: there is no such file", path.display())));
+        complain(&plain(&TracesError::NoFile(path).to_string()));
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let mut progress = Progress::counting("seconds of examination");

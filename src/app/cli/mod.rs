@@ -62,8 +62,8 @@ macro_rules! see_it_work {
                         weir check --config service.yaml       are the settings right?\n  \
                         weir doctor --config service.yaml      is this machine right for them?\n  \
                         weir --config service.yaml             run\n\n\
-                        Signals: SIGTERM or SIGINT stop (a second one at once). SIGHUP reads upstreams, routes and their keys, prices,\n  \
-                        certificates and own rules again, and names every other setting that was changed and needs a restart.\n\n\
+                        Signals: SIGTERM or SIGINT stop (a second one at once). SIGHUP reads upstreams, routes and their keys, flags,\n  \
+                        prices, certificates and own rules again, and names every change: in force, or at the next start.\n\n\
                         Exit codes: 0 yes or a clean stop, 1 no or a stop that lost something, 2 the command line or input cannot be\n  \
                         read, 70 an internal error, 75 try again (port in use, store cannot be written), 78 a setting or a file that\n  \
                         it names has to be changed.")

@@ -1,5 +1,6 @@
 //! `weir receipts`: the key, the files, and the check that needs neither gateway nor record.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ pub(super) enum ReceiptsCommand {
     Session {
         /// The session, as the record names it.
         session: String,
-        /// Whose session it is: a tenant's id; left out, the default tenant's.
+        /// Whose session it is: a tenant's id. It can be left out where the session is one tenant's.
         #[arg(long, value_name = "ID")]
         tenant: Option<TenantId>,
         /// The private key, in place of `receipts.key_file`.
@@ -99,6 +100,8 @@ enum Failure {
     Read(#[from] io::Error),
     #[error("no call of this session has a receipt")]
     NoSession,
+    #[error("several tenants have a session of this name; say whose is meant with --tenant: {0}")]
+    Tenants(String),
     #[error("{0}")]
     Tampered(#[from] Tampering),
     #[error("the first receipt has the number {0}: others are missing before it")]
@@ -118,13 +121,7 @@ pub(super) fn run(from: &Options, command: &ReceiptsCommand) -> Result<ExitCode,
         ReceiptsCommand::Export { to } => export(&or(to.directory.as_ref(), settings, folder)?, to),
         ReceiptsCommand::Session { session, tenant, key, to } => {
             let folder = or(to.directory.as_ref(), settings, folder)?;
-            session_of(
-                &folder,
-                session,
-                tenant.unwrap_or(TenantId::DEFAULT),
-                &or(key.as_ref(), settings, key_file)?,
-                to,
-            )
+            session_of(&folder, session, *tenant, &or(key.as_ref(), settings, key_file)?, to)
         }
         ReceiptsCommand::Verify(options) => {
             let keys = match &options.key[..] {
@@ -183,20 +180,25 @@ fn export(folder: &Path, to: &Whither) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-fn session_of(folder: &Path, session: &str, tenant: TenantId, key: &Path, to: &Whither) -> Result<(), Failure> {
+fn session_of(folder: &Path, session: &str, tenant: Option<TenantId>, key: &Path, to: &Whither) -> Result<(), Failure> {
     let key = SigningKey::read(key)?;
-    let (session, tenant, mut lines) = (receipts::sha256(session), tenant.to_string(), Vec::new());
+    let (session, tenant, mut lines) = (receipts::sha256(session), tenant.map(|id| id.to_string()), Vec::new());
+    let mut tenants = BTreeSet::new();
     read(folder, |line| {
         // Most are of other sessions, and need not be read for that.
         if line.contains(&session)
             && let Ok(call) = serde_json::from_str::<Value>(line)
             && call["session_sha256"] == *session
-            && call["tenant_id"] == *tenant
+            && tenant.as_ref().is_none_or(|tenant| call["tenant_id"] == **tenant)
         {
+            tenants.insert(call["tenant_id"].as_str().unwrap_or_default().to_owned());
             lines.push(line.to_owned());
         }
         Ok(())
     })?;
+    if tenants.len() > 1 {
+        return Err(Failure::Tenants(tenants.into_iter().collect::<Vec<_>>().join(", ")));
+    }
     let signed = receipts::of_session(&lines, &key).ok_or(Failure::NoSession)?;
     let mut out = open(to)?;
     for line in std::iter::once(&signed).chain(&lines) {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
-use weir_config::{FlagError, Loaded, Settings, write_overlay};
+use weir_config::{Changes, FlagError, Loaded, Settings, write_overlay};
 
 /// The settings in effect.
 pub struct LiveSettings {
@@ -75,14 +75,6 @@ impl LiveSettings {
         json!({ "config": weir_config::effective(&loaded), "sources": loaded.origins, "not_built": weir_config::not_built() })
     }
 
-    /// Settings that are written otherwise now and need a restart.
-    ///
-    /// # Errors
-    /// What is wrong with what is written.
-    pub fn changed_since(&self) -> Result<Vec<&'static str>, String> {
-        self.loaded.load().changed_since().map_err(|error| error.to_string())
-    }
-
     /// Changes some flags, all or none. The overlay is written first, so that what was answered survives; where it
     /// cannot be written the change holds until the next restart.
     ///
@@ -134,25 +126,27 @@ impl LiveSettings {
         Ok(())
     }
 
-    /// Reads upstreams, routes and their keys again. `prepare` makes what has to be there before requests see them, and may
-    /// refuse; then nothing changes.
+    /// Reads the sources again and puts in force what a reload takes: flags, upstreams, routes and their keys. `prepare` makes what
+    /// has to be there before requests see them, and may refuse; then nothing changes. In words what is in force, and every change.
     ///
     /// # Errors
     /// What is wrong with the settings, or what `prepare` says.
-    pub fn reread_upstreams(&self, prepare: impl FnOnce(&Settings) -> Result<(), String>) -> Result<String, String> {
+    pub fn reread(&self, prepare: impl FnOnce(&Settings) -> Result<(), String>) -> Result<(String, Changes), String> {
         let _one_at_a_time = self.changing.lock();
-        let next = self.loaded.load().with_upstreams_reread().map_err(|error| error.to_string())?;
+        let (next, changes) = self.loaded.load().reread().map_err(|error| error.to_string())?;
         prepare(&next.settings)?;
         let upstreams = &next.settings.upstreams;
         let said = format!(
-            "{} upstreams, {} groups, {} routes",
+            "{} upstreams, {} groups, {} routes; {} changes in force, {} at the next start",
             upstreams.members.len(),
             upstreams.groups.len(),
-            upstreams.routes.len()
+            upstreams.routes.len(),
+            changes.in_force.len(),
+            changes.next_start.len()
         );
         self.snapshot.store(Arc::new(next.settings.clone()));
         self.loaded.store(Arc::new(next));
-        Ok(said)
+        Ok((said, changes))
     }
 }
 

@@ -3,9 +3,11 @@
 //! Invariant: a part that fails (or panics) keeps its former values, says why in the log, and does not stop the others.
 //! Runs on the thread that waits for signals, never on a core. Knows none of the parts.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parking_lot::Mutex;
+use weir_config::{Change, Changes, Origin};
 
 /// Reads a part's files again; `Ok` says what is in effect now, `Err` why the former values stay.
 pub type Reload = Box<dyn Fn() -> Result<String, String> + Send + Sync>;
@@ -38,6 +40,37 @@ impl Reloaders {
         };
         parts.iter().map(one).sum()
     }
+}
+
+/// Names every change of a setting in the log: what is in force, what waits for the next start, and what another layer overrules.
+pub fn tell(changes: &Changes) {
+    for Change { path, from, to } in &changes.in_force {
+        tracing::info!(setting = path, from, to, "setting changed: in force");
+    }
+    for Change { path, from, to } in &changes.next_start {
+        tracing::warn!(setting = path, from, to, "setting changed in what is written: takes effect at the next start");
+    }
+    for (Change { path, from, to }, wins) in &changes.overruled {
+        let wins = match wins {
+            Origin::Overlay => "the flag that was changed at run time",
+            Origin::Cli => "the command line",
+            _ => "the environment variable",
+        };
+        tracing::warn!(
+            setting = path,
+            from,
+            to,
+            wins,
+            "setting changed in the file: no effect, another layer wins over the file"
+        );
+    }
+}
+
+/// The changes by name, for the audit log.
+pub fn detail(changes: &Changes) -> BTreeMap<String, String> {
+    let names = |changes: &[Change]| changes.iter().map(|change| change.path).collect::<Vec<_>>().join(", ");
+    let rows = [("in_force", names(&changes.in_force)), ("next_start", names(&changes.next_start))];
+    rows.into_iter().filter(|(_, names)| !names.is_empty()).map(|(kind, names)| (kind.to_owned(), names)).collect()
 }
 
 #[cfg(test)]

@@ -92,10 +92,7 @@ fn read(path: &Path) -> Result<Vec<Row>, String> {
 }
 
 fn reconcile(record: &RecordReader, options: &ReconcileOptions, rows: &[Row]) -> Result<Outcome, TracesError> {
-    let tenants: Vec<TenantId> = match options.of.tenant_named() {
-        Some(tenant) => vec![tenant],
-        None => record.tenants()?.into_iter().map(|(tenant, _)| tenant).collect(),
-    };
+    let tenants: Vec<TenantId> = options.of.tenants(record)?.into_iter().map(|(tenant, _)| tenant).collect();
     let around = |row: &Row| if row.to > row.from { 0 } else { AROUND };
     let from = rows.iter().map(|row| row.from - around(row)).min().unwrap_or(0);
     // What the end names is no part of a bucket.

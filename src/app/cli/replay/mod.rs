@@ -14,9 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_config::Settings;
+use weir_config::vocab::TenantId;
 use weir_inference::{Analyser, Call, Plan, Scratch};
 use weir_storage::RecordReader;
-use weir_storage::query::Page;
+use weir_storage::query::{Page, SpanFilter};
 use weir_storage::record::SpanRecord;
 
 pub(super) use options::ReplayOptions;
@@ -82,23 +83,39 @@ impl<'a> Replay<'a> {
         }
     }
 
+    /// Looks at the calls of each tenant that is meant; the rules of one are the rules of all.
     fn all(&mut self, record: &RecordReader) -> Result<(), TracesError> {
-        let tenant = self.options.of.one_tenant().ok_or(TracesError::OneTenant)?;
         let filter = self.options.filter.spans();
+        let tenants = self.options.of.tenants(record)?;
         let mut left = self.options.limit.unwrap_or(u64::MAX);
+        let mut expected = 0;
+        for (tenant, _) in &tenants {
+            let page = Page { limit: 1, texts: false, ..Page::default() };
+            expected += record.list_spans(*tenant, &filter, page)?.total;
+        }
+        self.progress.expect(expected.min(left));
+        for (tenant, _) in tenants {
+            self.of_tenant(record, tenant, &filter, &mut left)?;
+        }
+        Ok(())
+    }
+
+    fn of_tenant(
+        &mut self,
+        record: &RecordReader,
+        tenant: TenantId,
+        filter: &SpanFilter,
+        left: &mut u64,
+    ) -> Result<(), TracesError> {
         let mut page = Page { or_fewer: true, enough_bytes: PIECE_BYTES, ..Page::default() };
-        let mut expected = false;
-        while left > 0 {
-            page.limit = u32::try_from(left).unwrap_or(u32::MAX).min(PIECE_ITEMS);
-            let found = record.list_spans(tenant, &filter, page)?;
-            if !std::mem::replace(&mut expected, true) {
-                self.progress.expect(found.total.min(left));
-            }
+        while *left > 0 {
+            page.limit = u32::try_from(*left).unwrap_or(u32::MAX).min(PIECE_ITEMS);
+            let found = record.list_spans(tenant, filter, page)?;
             for span in &found.data {
                 self.one(span);
                 self.progress.advance(1);
             }
-            left = left.saturating_sub(found.data.len() as u64);
+            *left = left.saturating_sub(found.data.len() as u64);
             match found.next {
                 Some(next) => page.after = Some(next.to_the_end()),
                 None => return Ok(()),

@@ -17,7 +17,7 @@ pub(in crate::app::cli) struct ReplayOptions {
     pub(super) of: Of,
     #[command(flatten)]
     pub(super) filter: Filter,
-    /// At most so many spans, the newest first; left out, all.
+    /// At most so many spans, the newest of each tenant first; left out, all.
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) limit: Option<u64>,
     /// A line for each span that would change.

@@ -12,7 +12,7 @@ mod sheet;
 mod table;
 mod talk;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -48,12 +48,15 @@ pub(super) enum TracesError {
     Read(#[from] ReadError),
     #[error("no trace or span {0} {1}; `weir traces list` shows what there is, `--tenant` says whose are looked at")]
     NoTrace(Wanted, String),
-    #[error("{}: there is no such file; name the gateway's database with --database, or its configuration with --config", .0.display())]
+    #[error(
+        "{}: there is no such file; it was looked for as `storage.database_path` (or --database) says. Name the gateway's \
+         configuration with --config, or its database with --database", whole(.0)
+    )]
     NoFile(PathBuf),
     #[error("{}: it cannot be written: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
-    #[error("--tenant all: name one tenant, by its id")]
-    OneTenant,
+    #[error("no tenant is named `{name}`; there {}, and `all` is every one", listed(names))]
+    NoTenant { name: String, names: Vec<String> },
     #[error(
         "storage.profile is `memory`: its records are in the gateway's process only. Ask its API, e.g. \
          /api/v1/traces?format=jsonl, or name a file with --database"
@@ -76,15 +79,8 @@ pub(super) fn run(from: &Options, command: &TracesCommand) -> Result<ExitCode, S
         if matches!(command, TracesCommand::Tail { .. }) && !record.has_order() {
             return Err(TracesError::Shared);
         }
-        let tenants = match of.whose() {
-            Whose::One(tenant) => {
-                let all = record.tenants()?;
-                let named = all.into_iter().find(|(id, _)| *id == tenant);
-                vec![named.unwrap_or_else(|| (tenant, tenant.to_string()))]
-            }
-            Whose::All => record.tenants()?,
-        };
-        Asked { record, tenants, whose: of.whose() }.answer(command)
+        let tenants = of.tenants(&record)?;
+        Asked { record, tenants, whose: of.whose().clone() }.answer(command)
     });
     Ok(match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -254,8 +250,9 @@ impl Asked {
 
     fn show(&self, wanted: Wanted, json: bool, width: Option<u16>) -> Result<(), TracesError> {
         let found = self.find(wanted)?;
-        let of = || match self.whose {
+        let of = || match &self.whose {
             Whose::One(tenant) => format!("of tenant {tenant}"),
+            Whose::Named(name) => format!("of tenant {name}"),
             Whose::All => "of any tenant".to_owned(),
         };
         let found = found.ok_or_else(|| TracesError::NoTrace(wanted, of()))?;
@@ -263,7 +260,7 @@ impl Asked {
         if json {
             screen.raw(&json_of(&TraceShown::of(&found)));
         } else {
-            talk::print(&found, &mut screen);
+            talk::print(&found, self.name_of(found.tenant_id), &mut screen);
         }
         screen.flush();
         Ok(())
@@ -272,7 +269,7 @@ impl Asked {
     fn tail(&self, filter: &Filter, json: bool) -> Result<(), TracesError> {
         let mut screen = Screen::new(None);
         // Of tenants that are new since, too.
-        let is_shown = |tenant: TenantId| self.whose == Whose::All || self.whose == Whose::One(tenant);
+        let is_shown = |tenant| self.whose == Whose::All || self.tenants.iter().any(|(id, _)| *id == tenant);
         // Whoever has read the head sees every call that is recorded from then on.
         let mut at = self.record.end()?;
         if !json {
@@ -297,6 +294,27 @@ impl Asked {
         }
         Ok(())
     }
+}
+
+/// Most names of tenants that a complaint has.
+const NAMES_TOLD: usize = 20;
+
+/// What tenants there are.
+fn listed(names: &[String]) -> String {
+    match names {
+        [] => "is none".to_owned(),
+        [one] => format!("is `{one}`"),
+        [some @ ..] => {
+            let told: Vec<String> = some.iter().take(NAMES_TOLD).map(|name| format!("`{name}`")).collect();
+            let more = if some.len() > NAMES_TOLD { " and more" } else { "" };
+            format!("are {}{more}", told.join(", "))
+        }
+    }
+}
+
+/// The path from the root, so that a reader sees in which folder it was looked for.
+fn whole(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
 /// A piece of a list.

@@ -6,7 +6,10 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
+use weir_storage::RecordReader;
 use weir_storage::query::{Facets, SpanFilter, TraceFilter};
+
+use super::TracesError;
 
 /// The commands.
 #[derive(Debug, Clone, Subcommand)]
@@ -83,9 +86,8 @@ pub(in crate::app::cli) struct Of {
     /// The database file, in place of `storage.database_path`.
     #[arg(long, value_name = "FILE")]
     pub(super) database: Option<PathBuf>,
-    /// Whose records: a tenant's id, or `all`, as where it is left out. `weir replay` looks at one tenant's: left out, at those of
-    /// the default tenant.
-    #[arg(long, value_name = "ID")]
+    /// Whose records: a tenant's name or id, or `all`, as where it is left out.
+    #[arg(long, value_name = "NAME|ID")]
     tenant: Option<Whose>,
 }
 
@@ -119,9 +121,11 @@ impl fmt::Display for Wanted {
 }
 
 /// One tenant, or all of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::app::cli) enum Whose {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Whose {
     One(TenantId),
+    /// The one with this name.
+    Named(String),
     All,
 }
 
@@ -129,34 +133,42 @@ impl FromStr for Whose {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "all" {
-            return Ok(Self::All);
+        match text.trim() {
+            "all" => Ok(Self::All),
+            "" => Err("the name or the id of a tenant, or `all`".to_owned()),
+            text => Ok(text.parse().map_or_else(|_| Self::Named(text.to_owned()), Self::One)),
         }
-        text.parse().map(Self::One).map_err(|_| "the id of a tenant (a UUID), or `all`".to_owned())
     }
 }
 
 impl Of {
     /// Whose records; all unless one tenant is named.
-    pub(super) fn whose(&self) -> Whose {
-        self.tenant.unwrap_or(Whose::All)
+    pub(super) fn whose(&self) -> &Whose {
+        self.tenant.as_ref().unwrap_or(&Whose::All)
     }
 
-    /// The tenant that is named, if one is.
-    pub(in crate::app::cli) fn tenant_named(&self) -> Option<TenantId> {
+    /// The tenants that are meant, with their names.
+    pub(in crate::app::cli) fn tenants(&self, record: &RecordReader) -> Result<Vec<(TenantId, String)>, TracesError> {
+        let mut all = record.tenants()?;
         match self.whose() {
-            Whose::One(tenant) => Some(tenant),
-            Whose::All => None,
+            Whose::All => {}
+            Whose::One(tenant) => {
+                all.retain(|(id, _)| id == tenant);
+                if all.is_empty() {
+                    all.push((*tenant, tenant.to_string()));
+                }
+            }
+            Whose::Named(name) => {
+                let (named, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, its)| its == name);
+                if named.is_empty() {
+                    let mut names: Vec<String> = others.into_iter().map(|(_, name)| name).collect();
+                    names.sort_unstable();
+                    return Err(TracesError::NoTenant { name: name.clone(), names });
+                }
+                all = named;
+            }
         }
-    }
-
-    /// The one tenant that is named, or the default one; `None` where it is all of them.
-    pub(in crate::app::cli) fn one_tenant(&self) -> Option<TenantId> {
-        match self.tenant {
-            None => Some(TenantId::DEFAULT),
-            Some(Whose::One(tenant)) => Some(tenant),
-            Some(Whose::All) => None,
-        }
+        Ok(all)
     }
 }
 

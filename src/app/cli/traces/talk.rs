@@ -10,11 +10,12 @@ use super::table::{outcome, seconds, tokens};
 /// Before the texts of a message.
 const INDENT: &str = "  ";
 
-/// Writes a trace: what is known of it, then each call with what was said.
-pub(super) fn print(trace: &TraceRecord, screen: &mut Screen) {
+/// Writes a trace: what is known of it and whose it is, then each call with what was said.
+pub(super) fn print(trace: &TraceRecord, tenant: &str, screen: &mut Screen) {
     // Ids stay whole: they are there to be copied.
     screen.raw(&format!("trace {}", trace.trace_id));
-    let mut about = vec![seconds(trace.created_at), trace.provider.clone().into_owned()];
+    let name = tenant.strip_prefix("tenant ").unwrap_or(tenant);
+    let mut about = vec![seconds(trace.created_at), format!("tenant {name}"), trace.provider.clone().into_owned()];
     about.extend(trace.model.clone());
     about.extend(trace.agent_id.as_ref().map(|agent| format!("agent {agent}")));
     if let Some(first) = trace.spans.first() {
