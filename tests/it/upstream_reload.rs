@@ -3,9 +3,7 @@
 
 use std::io::Read as _;
 
-use crate::support::{
-    Call, Client, Driver, Gateway, Setup, Upstream, call, chat_call, eventually, on_both_drivers, weir,
-};
+use crate::support::{Call, Client, Driver, Gateway, Setup, Upstream, call, chat_call, eventually, on_both_drivers};
 use crate::upstreams::{ok, served_by, status};
 
 /// A gateway whose settings behind `upstream_url` can be replaced.
