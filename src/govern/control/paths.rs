@@ -31,7 +31,7 @@ pub fn is_untaken_report(path: &str) -> bool {
 pub fn is_exporter(user_agent: &[u8]) -> bool {
     let begins =
         |name: &&str| user_agent.get(..name.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(name.as_bytes()));
-    EXPORTERS.iter().any(|name| begins(&name))
+    EXPORTERS.iter().any(begins)
 }
 
 /// Paths answered by the gateway and nothing below them.

@@ -374,7 +374,7 @@ impl Reads<'_> {
                     return Ok(Some(found));
                 }
                 looked_at = looked_at.wrapping_add(1);
-                if looked_at % IDS_TOGETHER == 0 {
+                if looked_at.is_multiple_of(IDS_TOGETHER) {
                     snapshot.pause();
                 }
             }
