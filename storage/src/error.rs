@@ -159,6 +159,16 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// The same for what only reads: it needs no folder that it can write to.
+    pub(crate) fn while_reading(self) -> Self {
+        match self {
+            Self::Unwritable { path, reason } => Self::Unreadable { path, reason },
+            other => other,
+        }
+    }
+}
+
+impl OpenError {
     /// Whether it stays until a person changes the file or a setting; everything else may be over at the next try.
     pub fn is_lasting(&self) -> bool {
         matches!(

@@ -42,7 +42,7 @@ impl RecordReader {
     /// # Errors
     /// See [`OpenError`]; a file of another version's schema is refused, whether migrations are pending or are not known.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        sqlite::examine(path, false)?;
+        sqlite::examine(path, false).map_err(OpenError::while_reading)?;
         let readers = Readers::looking_on(Home::file(path));
         Ok(Self(Place::File { readers, auditor: Auditor::default() }))
     }

@@ -244,4 +244,13 @@ fn what_is_not_there_is_named_with_its_whole_path_and_its_setting() {
         assert!(!err.contains("written") && !err.contains("create"), "{command:?}: {err}");
     }
     assert_eq!(folder.path().read_dir().unwrap().count(), 0, "nothing is made");
+    // One that cannot be read: who only reads is not told to write.
+    for command in [&["traces", "list"][..], &["export"], &["replay"], &["db", "check"]] {
+        let (code, _, err) = said(&[command, &["--database", folder.path().to_str().unwrap()]].concat());
+        assert!(
+            code != 0 && err.contains("cannot be read") && err.contains("the right to read it"),
+            "{command:?}: {err}"
+        );
+        assert!(!err.contains("written") && !err.contains("create"), "{command:?}: {err}");
+    }
 }

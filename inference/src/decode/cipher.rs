@@ -41,6 +41,57 @@ const MARKER_WORDS: [&str; 24] = [
     "unfiltered",
 ];
 
+/// Further words of orders that are looked for with some of their letters in leet. A chance hit costs a look at a window, no more:
+/// what is deciphered there has to be an order.
+const LEET_WORDS: [&str; 28] = [
+    "above",
+    "access",
+    "bypass",
+    "command",
+    "confidential",
+    "constraint",
+    "context",
+    "credential",
+    "directive",
+    "disable",
+    "dismiss",
+    "execute",
+    "filter",
+    "hidden",
+    "initial",
+    "jailbreak",
+    "limit",
+    "message",
+    "neglect",
+    "original",
+    "preceding",
+    "prior",
+    "protocol",
+    "remember",
+    "rules",
+    "safety",
+    "security",
+    "unrestricted",
+];
+
+/// Short ones, which hashes and names have by chance where they do not stand alone, and the last letter of many.
+const LEET_FORMS: [&str; 14] = [
+    " 4ll ",
+    " a1l ",
+    " al1 ",
+    " a11 ",
+    " 4l1 ",
+    " 41l ",
+    " 411 ",
+    " y0ur ",
+    " y0u ",
+    "instruction5",
+    "restriction5",
+    "guideline5",
+    "prompt5",
+    "message5",
+];
+
 /// What orders in base85 are told by, four bytes at a time: wherever a group of them begins.
 const BASE85_WORDS: [&str; 3] = ["ignore all previous instructions", "system prompt", "disregard your "];
 
@@ -322,7 +373,6 @@ impl Cipher {
             markers.push((reversed.clone(), Self::Reversed));
             markers.push((reversed, Self::ReversedWords));
             markers.push((each(rotate_printable), Self::Rot47));
-            markers.extend(some_in_leet(word).map(|written| (written, Self::Leet)));
             markers.extend([" ", "-", ".", "_"].map(|gap| (spread(word, gap), Self::Spaced)));
             let (first, rest) = word.split_at(1);
             markers.push((format!("{rest}{first}ay"), Self::PigLatin));
@@ -331,6 +381,12 @@ impl Cipher {
             let numbers: Vec<String> = word.bytes().map(|byte| place_in_alphabet(byte).to_string()).collect();
             markers.extend(["-", " ", ".", ", "].map(|gap| (numbers.join(gap), Self::Numbered)));
         }
+        for word in MARKER_WORDS.iter().chain(&LEET_WORDS) {
+            markers.extend(some_in_leet(word).map(|written| (written, Self::Leet)));
+            let signs = [("a", "@"), ("s", "$"), ("i", "!")].into_iter().filter(|(letter, _)| word.contains(letter));
+            markers.extend(signs.map(|(letter, sign)| (word.replace(letter, sign), Self::Leet)));
+        }
+        markers.extend(LEET_FORMS.map(|written| (written.to_owned(), Self::Leet)));
         markers.extend(STEMS.iter().chain(&ANCHORS).map(|word| ((*word).to_owned(), Self::Parted)));
         for gap in [" ", "-", ".", "_"] {
             markers.extend(["the", "you", "all", "and"].map(|word| (spread(word, gap), Self::Spaced)));
@@ -386,18 +442,15 @@ impl Cipher {
     }
 }
 
-/// Letters of a word of which each may or may not be written in leet.
-const LEET_LETTERS: usize = 4;
+/// Letters of a word of which each may or may not be written in leet; no marker has more.
+const LEET_LETTERS: usize = 7;
 
-/// A word with some of its letters written in leet: any of the first few that can be, and all of them.
+/// A word with some of its letters written in leet: any of those that can be.
 fn some_in_leet(word: &str) -> impl Iterator<Item = String> {
-    let can: Vec<usize> =
-        word.bytes().enumerate().filter(|(_, byte)| to_leet(*byte) != *byte).map(|(at, _)| at).collect();
-    let first = can.len().min(LEET_LETTERS);
-    let some = (1..1_usize << first).map(move |which| (which, false));
-    some.chain((can.len() > first).then_some((0, true))).map(move |(which, all)| {
-        let is_written =
-            |at: usize| all || can.iter().position(|place| *place == at).is_some_and(|bit| which >> bit & 1 == 1);
+    let can = word.bytes().enumerate().filter(|(_, byte)| to_leet(*byte) != *byte).map(|(at, _)| at);
+    let can: Vec<usize> = can.take(LEET_LETTERS).collect();
+    (1..1_usize << can.len()).map(move |which| {
+        let is_written = |at: usize| can.iter().position(|place| *place == at).is_some_and(|bit| which >> bit & 1 == 1);
         let written = word.bytes().enumerate().map(|(at, byte)| if is_written(at) { to_leet(byte) } else { byte });
         written.map(char::from).collect()
     })

@@ -101,7 +101,7 @@ pub struct Examined {
 /// # Errors
 /// See [`OpenError`]: it cannot be read at all, or this build does not know it.
 pub fn check(path: &Path, told: &mut dyn FnMut(Duration)) -> Result<Examined, OpenError> {
-    let pending = migrate::examine(path, true)?;
+    let pending = migrate::examine(path, true).map_err(OpenError::while_reading)?;
     let failed = |error| open::explain(path, "checking the database", error);
     let mut conn = open::onlooker(path)?;
     let mut examined = Examined { schema: migrate::schema(&conn, path)?, pending, bytes: 0, faults: Vec::new() };

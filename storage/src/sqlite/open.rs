@@ -124,14 +124,6 @@ pub(super) fn reader(home: &Home) -> rusqlite::Result<Connection> {
 
 /// Opens an existing file for a look that leaves nothing behind: where there is no log to be read, none is made.
 pub(super) fn onlooker(path: &Path) -> Result<Connection, OpenError> {
-    look_on(path).map_err(|error| match error {
-        // What only reads needs no folder it can write to.
-        OpenError::Unwritable { path, reason } => OpenError::Unreadable { path, reason },
-        other => other,
-    })
-}
-
-fn look_on(path: &Path) -> Result<Connection, OpenError> {
     let failed = |error| explain(path, "opening the database", error);
     let unreadable = |error: std::io::Error| OpenError::Unwritable { path: path.to_owned(), reason: error.to_string() };
     begins_as_a_database(&mut File::open(path).map_err(unreadable)?, path)?;
