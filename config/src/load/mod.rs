@@ -201,6 +201,15 @@ impl Loaded {
         Ok(next)
     }
 
+    /// What the overlay says now, by wire flag.
+    pub(crate) fn overlay_now(&self) -> Result<BTreeMap<&'static str, Value>, String> {
+        let mut layers = Layers::default();
+        if let Some(path) = &self.overlay_path {
+            read_overlay(path, &mut layers);
+        }
+        if layers.warnings.is_empty() { Ok(layers.overlay) } else { Err(layers.warnings.join("; ")) }
+    }
+
     /// Settings whose values, as they are written now, are others than these and need a restart to come into force.
     ///
     /// # Errors
