@@ -12,8 +12,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::catalogue::{self, Build, Setting};
-use crate::error::LoadError;
-use crate::load::{Loaded, Origin, check_flag, load, missing_key, nearest_flag};
+use crate::load::{Loaded, Origin, check_flag, missing_key, nearest_flag};
 
 /// Regex detection has no switch (spec, "Runtime hot-swap").
 const IMMUTABLE: &str = "analyzer_regex_enabled";
@@ -109,9 +108,9 @@ impl Loaded {
     /// that bring them about.
     ///
     /// # Errors
-    /// Every violation in what is written now.
-    pub fn overlay_changes(&self) -> Result<Map<String, Value>, LoadError> {
-        let now = load(&self.sources)?.overlay;
+    /// What a start would ignore of it: a text that is damaged takes no flag back.
+    pub fn overlay_changes(&self) -> Result<Map<String, Value>, String> {
+        let now = self.overlay_now()?;
         let named: BTreeSet<_> = self.overlay.keys().chain(now.keys()).copied().collect();
         let changed = named.into_iter().filter(|flag| self.overlay.get(flag) != now.get(flag));
         let value = |flag| now.get(flag).or_else(|| Some(&self.beneath.get(flag)?.0)).cloned();

@@ -39,7 +39,7 @@ pub(crate) fn answer_using(completion_tokens: u32) -> String {
 
 /// One call that has settled: it does so when its answer has left, which is a moment after the client has it, and what is recorded
 /// has settled.
-pub(crate) fn settled(gateway: &Gateway, request: impl AsRef<[u8]>) -> Answer {
+fn settled(gateway: &Gateway, request: impl AsRef<[u8]>) -> Answer {
     let answer = call(gateway.addr, request);
     gateway.trace_of(&answer);
     answer

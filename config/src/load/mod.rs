@@ -170,6 +170,17 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     })
 }
 
+impl Loaded {
+    /// What the overlay says now, by wire flag.
+    pub(crate) fn overlay_now(&self) -> Result<BTreeMap<&'static str, Value>, String> {
+        let mut layers = Layers::default();
+        if let Some(path) = &self.overlay_path {
+            read_overlay(path, &mut layers);
+        }
+        if layers.warnings.is_empty() { Ok(layers.overlay) } else { Err(layers.warnings.join("; ")) }
+    }
+}
+
 /// A category that names a type whose findings are never as bad as the least that is enforced, or never in a request, does nothing, and
 /// says so. What the operator's own rules find may be as bad as they say.
 fn warn_of_idle_categories(settings: &Settings, layers: &mut Layers) {

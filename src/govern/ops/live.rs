@@ -113,7 +113,7 @@ impl LiveSettings {
         *followed = Some(text);
         let _one_at_a_time = self.changing.lock();
         let before = self.loaded.load_full();
-        let changes = before.overlay_changes().map_err(|error| error.to_string())?;
+        let changes = before.overlay_changes()?;
         if changes.is_empty() {
             return Ok(());
         }
