@@ -319,6 +319,7 @@ on_both_drivers_in_full! {
                 }),
                 json!({"changed": "config.access.allowed_upstreams, config.region"}),
                 json!({"changed": "config.region"}),
+                json!({"changed": format!("config.access.keys.{id}"), "because": "a key is made"}),
             ]
         );
     }
