@@ -63,13 +63,30 @@ fn others(kind: &Kind, default: &Value) -> Vec<Value> {
 }
 
 /// What cannot be written without something else, or is more than its kind says.
-fn written_with(path: &str) -> Option<Value> {
-    let upstream = json!({"other": {"url": "http://127.0.0.1:4"}});
-    Some(match path {
-        "upstream_groups" => json!({"upstreams": upstream, "upstream_groups": {"all": {"upstreams": ["other"]}}}),
-        "routes" => json!({"upstreams": upstream, "routes": [{"model": "x*", "upstream": "other"}]}),
-        _ => return None,
-    })
+fn written_with(path: &str) -> Vec<(&'static str, Value)> {
+    let upstreams = || ("upstreams", json!({"other": {"url": "http://127.0.0.1:4"}}));
+    match path {
+        "upstream_groups" => vec![upstreams(), ("upstream_groups", json!({"all": {"upstreams": ["other"]}}))],
+        "routes" => vec![upstreams(), ("routes", json!([{"model": "x*", "upstream": "other"}]))],
+        "listen_addr" => vec![("listen_addr", json!("127.0.0.1:9"))],
+        "enable_tls" => {
+            vec![("enable_tls", json!(true)), ("tls_cert_file", json!("c.pem")), ("tls_key_file", json!("k.pem"))]
+        }
+        "storage.relational_url" => vec![("storage.relational_url", json!("postgres://b/weir"))],
+        "storage.cache_url" => vec![("storage.cache_url", json!("redis://c"))],
+        "boundary_defense.datamarking.marker_strategy.kind" => vec![
+            ("boundary_defense.datamarking.marker_strategy.kind", json!("fixed")),
+            ("boundary_defense.datamarking.marker_strategy.value", json!("U+E0F0")),
+        ],
+        "siem_export.receivers" => {
+            vec![("siem_export.receivers", json!([{"name": "a", "url": "tls://h:6514", "format": "ocsf"}]))]
+        }
+        "alerts.channels" => vec![("alerts.channels", json!([{"type": "slack", "webhook_url": "https://h/hook"}]))],
+        "action_router.webhook.secret" => {
+            vec![("action_router.webhook.secret", json!("whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"))]
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn put(document: &mut Value, path: &str, value: Value) {
@@ -92,9 +109,10 @@ fn changed(base: &Value, setting: &Setting, folder: &Path) -> Option<Value> {
         std::fs::write(&file, document.to_string()).unwrap();
         weir_config::load(&Sources { config: Some(file), ..Sources::default() }).is_ok()
     };
-    if let Some(Value::Object(with)) = written_with(setting.path) {
+    let with = written_with(setting.path);
+    if !with.is_empty() {
         let mut document = base.clone();
-        with.into_iter().for_each(|(name, value)| put(&mut document, &name, value));
+        with.into_iter().for_each(|(path, value)| put(&mut document, path, value));
         return Some(document).filter(loads);
     }
     let now = get(base, setting.path).cloned().unwrap_or_else(|| setting.default.to_value());

@@ -34,8 +34,7 @@ pub(super) struct CostSeries {
     end_time: Timestamp,
     /// In order of time, the costliest of a bucket first.
     data: Vec<SeriesPoint>,
-    /// There are more points than an answer holds, or later buckets than can be summed up in the time of a read: ask for a
-    /// shorter window. Where a bucket has more names than are held at a time (131,072), sums of those of least cost may be too low.
+    /// There are more points than an answer holds; ask for a shorter window.
     truncated: bool,
 }
 

@@ -1,9 +1,6 @@
 //! Questions about usage: sessions, and series over time. Answered from the sums of hours and sessions.
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
-
-use rusqlite::{Connection, OptionalExtension as _, Row, params_from_iter};
+use rusqlite::{Connection, Row, params_from_iter};
 use weir_config::vocab::{TenantId, Timestamp};
 
 use super::facets::find_session;
@@ -18,13 +15,6 @@ use crate::usage::{PromptSums, Series, SeriesPoint, SeriesQuery, SessionFilter, 
 /// over its calls.
 const PLAIN_LOOKS: u32 = 8;
 const FILTERED_LOOKS: u32 = 32;
-
-/// Longest that a series goes on behind its first bucket: the rest of a read's time is for names and for a busy machine.
-const SERIES_FOR: Duration = Duration::from_millis(1_200);
-/// Rows of usage that are summed up between two pauses.
-const ROWS_BETWEEN_PAUSES: u32 = 4_096;
-/// Most of those that a bucket is split by that are held at a time; then those of the least cost are let go.
-const HELD_MAX: usize = 131_072;
 
 /// What a row of `sessions` looks like from outside.
 struct Sums {
@@ -47,6 +37,7 @@ struct End {
 }
 
 fn end(conn: &Connection, tenant: i64, session: i64, order: &str) -> rusqlite::Result<Option<End>> {
+    use rusqlite::OptionalExtension as _;
     let sql = format!(
         "SELECT s.start_us, a.text, c.text, m.text FROM (SELECT start_us, agent, client, model FROM spans \
          INDEXED BY spans_by_session WHERE tenant = ?1 AND session = ?2 AND session > 0 \
@@ -190,136 +181,38 @@ impl Reads<'_> {
                 sql.push_str(" AND session = ?");
                 values.push(id);
             }
-            let column = match asked.split {
-                Split::Tenant => "0",
-                Split::Agent => "agent",
-                Split::Model => "model",
-                Split::Client => "client",
-                Split::Session => "session",
+            let (by, named) = match asked.split {
+                Split::Tenant => ("0", "NULL"),
+                Split::Agent => ("agent", "(SELECT text FROM names WHERE id = what)"),
+                Split::Model => ("model", "(SELECT text FROM names WHERE id = what)"),
+                Split::Client => ("client", "(SELECT text FROM names WHERE id = what)"),
+                Split::Session => ("session", "(SELECT name FROM sessions WHERE id = what)"),
             };
-            // In the order in which they lie, so that nothing is sorted and one bucket is held at a time.
             let sql = format!(
-                "SELECT hour / ?, {column}, calls, failed, tokens, cost_nano_usd FROM usage \
-                 WHERE tenant = ? AND hour >= ? AND hour < ?{sql} ORDER BY tenant, hour, session"
+                "SELECT at, {named}, calls, failed, tokens, cost FROM (SELECT hour / ? AS at, {by} AS what, \
+                 sum(calls) AS calls, sum(failed) AS failed, total(tokens) AS tokens, total(cost_nano_usd) AS cost \
+                 FROM usage WHERE tenant = ? AND hour >= ? AND hour < ?{sql} GROUP BY 1, 2 HAVING sum(calls) > 0) \
+                 ORDER BY at, cost DESC, calls DESC, what LIMIT ?"
             );
+            values.push(i64::from(asked.points_max) + 1);
             let mut statement = conn.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(values))?;
-            let mut bucket = Bucket::new(asked);
-            let (begun, mut read) = (Instant::now(), 0_u32);
             while let Some(row) = rows.next()? {
-                let at = row.get(0)?;
-                if at != bucket.at {
-                    bucket.end(conn, asked, &mut series)?;
-                    let is_late = !series.points.is_empty() && begun.elapsed() > SERIES_FOR;
-                    if series.truncated || is_late {
-                        series.truncated = true;
-                        return Ok(series);
-                    }
-                    bucket.at = at;
+                if series.points.len() as u32 >= asked.points_max {
+                    series.truncated = true;
+                    break;
                 }
-                bucket.add(row.get(1)?, Sum::of(row)?);
-                read += 1;
-                if read.is_multiple_of(ROWS_BETWEEN_PAUSES) {
-                    conn.pause();
-                    // Buckets that are whole are an answer; one that is not is none.
-                    if !series.points.is_empty() && begun.elapsed() > SERIES_FOR {
-                        series.truncated = true;
-                        return Ok(series);
-                    }
-                }
+                series.points.push(SeriesPoint {
+                    start_time: Timestamp::from_micros(row.get::<_, i64>(0)? * bucket * HOUR_US),
+                    name: row.get(1)?,
+                    calls: unsigned(row.get(2)?),
+                    failed_calls: unsigned(row.get(3)?),
+                    total_tokens: row.get::<_, f64>(4)? as u64,
+                    total_cost_usd: row.get::<_, f64>(5)? / 1e9,
+                });
             }
-            bucket.end(conn, asked, &mut series)?;
             Ok(series)
         })
-    }
-}
-
-/// What was used by one of those that a bucket is split by.
-#[derive(Clone, Copy, Default)]
-struct Sum {
-    calls: i64,
-    failed: i64,
-    // Sums of these may be more than an integer holds.
-    tokens: f64,
-    cost: f64,
-}
-
-impl Sum {
-    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let (tokens, cost): (i64, i64) = (row.get(4)?, row.get(5)?);
-        Ok(Self { calls: row.get(2)?, failed: row.get(3)?, tokens: tokens as f64, cost: cost as f64 })
-    }
-}
-
-/// One bucket of a series in the making.
-struct Bucket {
-    at: i64,
-    held: HashMap<i64, Sum>,
-    /// How many stay where some have to be let go.
-    kept_max: usize,
-    /// Some were let go.
-    is_cut: bool,
-}
-
-impl Bucket {
-    fn new(asked: &SeriesQuery) -> Self {
-        // Rows of one session lie together in each hour, so one that was let go does not come again, and the answer's are exact.
-        let is_in_order = asked.split == Split::Session && asked.bucket_hours <= 1;
-        let kept_max = if is_in_order { asked.points_max as usize + 1 } else { HELD_MAX };
-        Self { at: i64::MIN, held: HashMap::new(), kept_max: kept_max.min(HELD_MAX / 2), is_cut: false }
-    }
-
-    fn add(&mut self, what: i64, more: Sum) {
-        if self.held.len() >= HELD_MAX && !self.held.contains_key(&what) {
-            let kept = self.costliest(self.kept_max);
-            self.is_cut = true;
-            self.held = kept.into_iter().collect();
-        }
-        let sum = self.held.entry(what).or_default();
-        sum.calls = sum.calls.saturating_add(more.calls);
-        sum.failed = sum.failed.saturating_add(more.failed);
-        sum.tokens += more.tokens;
-        sum.cost += more.cost;
-    }
-
-    /// Takes those of the highest cost out, in order.
-    fn costliest(&mut self, count: usize) -> Vec<(i64, Sum)> {
-        let mut all: Vec<(i64, Sum)> = self.held.drain().filter(|(_, sum)| sum.calls > 0).collect();
-        let order = |a: &(i64, Sum), b: &(i64, Sum)| {
-            b.1.cost.total_cmp(&a.1.cost).then(b.1.calls.cmp(&a.1.calls)).then(a.0.cmp(&b.0))
-        };
-        if all.len() > count {
-            all.select_nth_unstable_by(count, order);
-            all.truncate(count);
-        }
-        all.sort_unstable_by(order);
-        all
-    }
-
-    /// Puts the bucket into the series, as far as there is room.
-    fn end(&mut self, conn: &Connection, asked: &SeriesQuery, series: &mut Series) -> rusqlite::Result<()> {
-        let named = match asked.split {
-            Split::Tenant => "SELECT NULL WHERE ?1 IS NOT NULL",
-            Split::Session => "SELECT name FROM sessions WHERE id = ?1",
-            Split::Agent | Split::Model | Split::Client => "SELECT text FROM names WHERE id = ?1",
-        };
-        let mut name = conn.prepare_cached(named)?;
-        let room = (asked.points_max as usize).saturating_sub(series.points.len());
-        let mut all = self.costliest(room + 1);
-        series.truncated |= all.len() > room || self.is_cut;
-        all.truncate(room);
-        self.is_cut = false;
-        for (what, sum) in all {
-            series.points.push(SeriesPoint {
-                start_time: Timestamp::from_micros(self.at * i64::from(asked.bucket_hours.max(1)) * HOUR_US),
-                name: name.query_row([what], |row| row.get::<_, Option<String>>(0)).optional()?.flatten(),
-                calls: unsigned(sum.calls),
-                failed_calls: unsigned(sum.failed),
-                total_tokens: sum.tokens as u64,
-                total_cost_usd: sum.cost / 1e9,
-            });
-        }
-        Ok(())
     }
 }
 

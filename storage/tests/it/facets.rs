@@ -5,11 +5,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rusqlite::Connection;
 use tempfile::TempDir;
-use weir_config::vocab::{Finding, Severity, TenantId, Timestamp, TraceId};
+use weir_config::vocab::{Finding, Severity, TenantId, TraceId};
 use weir_storage::SpanLog as _;
 use weir_storage::query::{Facets, Page, SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
-use weir_storage::usage::{SeriesQuery, SessionFilter, Split};
+use weir_storage::usage::SessionFilter;
 use weir_storage::{Cursor, Retention, Store};
 
 use crate::ledger::action;
@@ -258,50 +258,4 @@ fn an_upstream_is_found_by_its_name_also_in_rows_of_a_version_before() {
     wait_for("the filling", || rows(&path, "SELECT count(*) FROM spans WHERE upstream IS NULL") == 0);
     assert_eq!((1..4).map(|number| found(&store, &format!("upstream-{number}"))).collect::<Vec<_>>(), before);
     assert_eq!(rows(&path, used), calls, "what was counted already is not counted again");
-}
-
-/// An hour of a million calls, each of another session: the answer is what costs most of them, exactly, within the time of a read.
-#[test]
-fn a_series_over_a_million_different_combinations_is_answered() {
-    const CALLS: i64 = 1_000_000;
-    const POINTS: usize = 10_000;
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("service.db");
-    let store = open(&path);
-    put(&store, [span(1)]);
-    let (hour, prime) = (400_000_i64, 1_000_003_i64);
-    // Costs come in no order, and each once.
-    let sql = format!(
-        "INSERT INTO usage WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {CALLS})
-         SELECT (SELECT tenant FROM usage LIMIT 1), {hour} + (i > {CALLS} / 10 * 9), i, 0, 0, i % 3, 1, 0, 10,
-         i * 7919 % {prime} * 1000 FROM n"
-    );
-    Connection::open(&path).unwrap().execute_batch(&sql).unwrap();
-    let mut costs: Vec<i64> = (1..=CALLS / 10 * 9).map(|i| i * 7919 % prime).collect();
-    costs.sort_unstable_by(|a, b| b.cmp(a));
-    let series = |split, hours: i64, bucket_hours| {
-        let at = |hour: i64| Timestamp::from_micros(hour * 3_600_000_000);
-        let (start, end) = (at(hour), at(hour + hours));
-        let (agent_id, session_id, model, points_max) = (None, None, None, POINTS as u32);
-        let asked = SeriesQuery { start, end, bucket_hours, split, agent_id, session_id, model, points_max };
-        store.series(TenantId::DEFAULT, &asked).unwrap()
-    };
-    let begun = std::time::Instant::now();
-    let by_session = series(Split::Session, 2, 1);
-    println!("by session: {:?}", begun.elapsed());
-    assert!(by_session.truncated);
-    let usd = |nano: i64| nano as f64 * 1_000.0 / 1e9;
-    let got: Vec<f64> = by_session.points.iter().map(|point| point.total_cost_usd).collect();
-    assert_eq!(got, costs.iter().take(POINTS).map(|nano| usd(*nano)).collect::<Vec<_>>());
-    let of_a_day = series(Split::Session, 2, 24);
-    assert_eq!((of_a_day.points.len(), of_a_day.truncated), (POINTS, true));
-    let begun = std::time::Instant::now();
-    let by_model = series(Split::Model, 2, 1);
-    println!("by model: {:?}", begun.elapsed());
-    assert_eq!((by_model.points.len(), by_model.truncated), (6, false));
-    let sums: (u64, f64) =
-        by_model.points.iter().fold((0, 0.0), |sum, point| (sum.0 + point.calls, sum.1 + point.total_cost_usd));
-    let whole: f64 = (1..=CALLS).map(|i| usd(i * 7919 % prime)).sum();
-    assert!(sums.0 == CALLS as u64 && (sums.1 - whole).abs() < 1e-3, "{sums:?} {whole}");
-    assert!(store.close(crate::support::PATIENCE));
 }
