@@ -304,7 +304,7 @@ fn listed(names: &[String]) -> String {
     match names {
         [] => "is none".to_owned(),
         [one] => format!("is `{one}`"),
-        [some @ ..] => {
+        some => {
             let told: Vec<String> = some.iter().take(NAMES_TOLD).map(|name| format!("`{name}`")).collect();
             let more = if some.len() > NAMES_TOLD { " and more" } else { "" };
             format!("are {}{more}", told.join(", "))
