@@ -160,7 +160,7 @@ fn what_was_counted_since_the_last_request_is_sent_when_the_process_stops() {
         "otel_export: {{enabled: true, metrics_interval_seconds: 86400, receivers: [{{endpoint: '{}', metrics: true}}]}}",
         receiver.url()
     );
-    let mut gateway = Setup::new(Driver::Auto).upstream(&provider.url()).unlimited().with(&export).start();
+    let mut gateway = Setup::new(Driver::Auto).upstream(provider.url()).unlimited().with(&export).start();
     let sent = || receiver.requests().into_iter().filter(|request| request.path == "/v1/metrics").collect::<Vec<_>>();
     eventually("the first request comes at once", || (sent().len() == 1).then_some(()));
     for _ in 0..3 {
