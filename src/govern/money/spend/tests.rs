@@ -484,6 +484,14 @@ proptest! {
         for gateway in &mut gateways {
             gateway.under_way.drain(..).for_each(|call| drop(call.settle(cost)));
         }
+        // What was held back for calls under way can be spent now.
+        for _round in 0..200 {
+            for (own, gateway) in gateways.iter_mut().enumerate() {
+                let asked = gateway.spend.reserve(tenant("a"), "bot", &limits, &FREE, cost, NOON);
+                asked.into_iter().for_each(|call| drop(call.settle(cost)));
+                gateway.tell_and_listen(own, &mut ledger);
+            }
+        }
         let all: u64 = gateways.iter().map(|gateway| gateway.spent() - gateway.theirs).sum();
         let most = LIMIT + 2 * (many as u64 - 1) * cost;
         prop_assert!(all <= most, "{all} of {LIMIT}, at most {most}");
