@@ -17,6 +17,8 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use weir_config::{Changes, FlagError, Loaded, Settings, write_overlay};
 
+use super::store::breaker_advice;
+
 /// The settings in effect.
 pub struct LiveSettings {
     snapshot: Arc<ArcSwap<Settings>>,
@@ -93,6 +95,11 @@ impl LiveSettings {
     }
 }
 
+/// What these settings should be warned of.
+fn advice(loaded: &Loaded) -> Vec<String> {
+    loaded.remarks().into_iter().chain(breaker_advice(&loaded.settings).map(str::to_owned)).collect()
+}
+
 impl LiveSettings {
     /// Takes over the flags that another process has written into the overlay. A text that was looked at is not looked at again.
     ///
@@ -144,6 +151,11 @@ impl LiveSettings {
             changes.in_force.len(),
             changes.next_start.len()
         );
+        let former = advice(&self.loaded.load());
+        // What a start would have warned of, too.
+        for warning in advice(&next).iter().filter(|warning| !former.contains(warning)) {
+            tracing::warn!("{warning}");
+        }
         self.snapshot.store(Arc::new(next.settings.clone()));
         self.loaded.store(Arc::new(next));
         Ok((said, changes))

@@ -51,7 +51,7 @@ impl Row {
             status: spans.iter().max_by_key(|span| is_failed(span)).map_or_else(String::new, outcome),
             model: trace.model.clone().unwrap_or_default(),
             tokens: tokens(sum(|span| span.prompt_tokens), sum(|span| span.completion_tokens)),
-            cost: cost.map_or_else(|| "-".to_owned(), |cost| format!("{cost:.4}")),
+            cost: cost.map_or_else(|| "-".to_owned(), dollars),
             score: trace.security_score.map_or_else(|| "-".to_owned(), |score| score.to_string()),
             took: format!("{:.0}", spans.iter().map(|span| span.duration_ms).sum::<f64>()),
             asked: first.map(asked).unwrap_or_default(),
@@ -67,7 +67,7 @@ impl Row {
             status: outcome(span),
             model: span.model.clone().unwrap_or_default(),
             tokens: tokens(span.prompt_tokens, span.completion_tokens),
-            cost: span.estimated_cost_usd.map_or_else(|| "-".to_owned(), |cost| format!("{cost:.4}")),
+            cost: span.estimated_cost_usd.map_or_else(|| "-".to_owned(), dollars),
             score: span.security_score.map_or_else(|| "-".to_owned(), |score| score.to_string()),
             took: format!("{:.0}", span.duration_ms),
             asked: asked(span),
@@ -84,6 +84,11 @@ impl Row {
         screen.line(&format!("{id}  {tenant}  {status}  score {score}"));
         screen.line(&format!("    {at}  {model}  {tokens}  {took} ms  {asked}"));
     }
+}
+
+/// A cost in the room there is; one that is not nothing does not read as nothing.
+fn dollars(cost: f64) -> String {
+    if cost > 0.0 && cost < 0.0001 { "<0.0001".to_owned() } else { format!("{cost:.4}") }
 }
 
 fn wide([at, id, tenant, status, score, tokens, cost, took, model, asked]: [String; 10]) -> String {
