@@ -231,7 +231,8 @@ fn a_reload_puts_a_mode_in_force_refuses_a_broken_file_and_says_what_a_flag_over
     );
     assert!(field(&line("timeout_ms"), "message").contains("at the next start"), "{told:?}");
     assert_eq!(attack(), 403, "the mode is in force");
-    let warned = |line: &Map<String, Value>| field(line, "message").starts_with("rules block, and `circuit_breaker.scope`");
+    let warned =
+        |line: &Map<String, Value>| field(line, "message").starts_with("rules block, and `circuit_breaker.scope`");
     assert!(told.iter().any(warned), "what a start would warn of: {told:?}");
     let audit = world.gateway.json("/api/v1/audit");
     let entry = audit["data"].as_array().unwrap().iter().find(|entry| entry["action"] == "config.reload").unwrap();

@@ -3,16 +3,21 @@
 //! Invariants: what no edit names stays byte for byte; no byte is changed by two edits: the second is refused, and its
 //! caller decides; without an edit the body is handed on as it is, not copied.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-/// One body and the edits of it, in the order of their places.
+/// One body and the edits of it, in the order of their places. They may come in any order, and strangers say how many there are, so
+/// that putting one between others must not move all of those.
 #[derive(Debug)]
 pub struct Edits {
     body: Bytes,
-    list: Vec<Edit>,
+    list: BTreeMap<Place, Edit>,
 }
+
+/// Where an edit begins, whether it replaces something (insertions stand before that), and how many came before it.
+type Place = (usize, bool, usize);
 
 #[derive(Debug)]
 struct Edit {
@@ -32,7 +37,7 @@ pub enum Refused {
 impl Edits {
     /// No edits yet of `body`.
     pub fn of(body: &Bytes) -> Self {
-        Self { body: body.clone(), list: Vec::new() }
+        Self { body: body.clone(), list: BTreeMap::new() }
     }
 
     /// Whether there is nothing to change.
@@ -57,21 +62,22 @@ impl Edits {
         if range.start > range.end || range.end > self.body.len() {
             return Err(Refused::Outside);
         }
-        // Behind all that end at its beginning or before, but an insertion before what replaces the byte there.
-        let at = self.list.partition_point(|edit| {
-            edit.range.end <= range.start && (edit.range.start < range.start || edit.range.is_empty())
-        });
-        if self.list.get(at).is_some_and(|next| next.range.start < range.end) {
+        let place = (range.start, !range.is_empty(), self.list.len());
+        let runs_into = |(_, former): (&Place, &Edit)| former.range.end > range.start;
+        let is_run_into = |(_, next): (&Place, &Edit)| next.range.start < range.end;
+        if self.list.range(..place).next_back().is_some_and(runs_into)
+            || self.list.range(place..).next().is_some_and(is_run_into)
+        {
             return Err(Refused::Overlap);
         }
-        self.list.insert(at, Edit { range, with: with.into() });
+        self.list.insert(place, Edit { range, with: with.into() });
         Ok(())
     }
 
     /// How long the body will be.
     pub fn len_after(&self) -> usize {
-        let removed: usize = self.list.iter().map(|edit| edit.range.len()).sum();
-        let added: usize = self.list.iter().map(|edit| edit.with.len()).sum();
+        let removed: usize = self.list.values().map(|edit| edit.range.len()).sum();
+        let added: usize = self.list.values().map(|edit| edit.with.len()).sum();
         self.body.len() - removed + added
     }
 
@@ -82,7 +88,7 @@ impl Edits {
         }
         let mut out = BytesMut::with_capacity(self.len_after());
         let mut done = 0;
-        for Edit { range, with } in &self.list {
+        for Edit { range, with } in self.list.values() {
             out.extend_from_slice(self.body.get(done..range.start).unwrap_or_default());
             out.extend_from_slice(with);
             done = range.end;
