@@ -30,7 +30,7 @@ mod tests;
 mod texts;
 
 pub use app::{boot, cli};
-pub use gateway::{client, flow, golden, judging, process, settle};
+pub use gateway::{client, flow, golden, judging, process, replay, settle};
 pub use govern::{admit, control, enforce, identity, meter, money, ops, redaction, upstreams};
 pub use net::{codec, forward, json, limits, outbound, rt, wire};
 pub use react::{alerts, anomalies, feed, judge, otel, receipts, router, siem};

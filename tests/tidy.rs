@@ -29,7 +29,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     // What follows from a finished call.
     ("react", &["feed", "hub", "judge", "anomalies", "alerts", "router", "otel", "siem", "receipts"]),
     // The way of a request.
-    ("gateway", &["process", "judging", "settle", "golden", "output", "client", "flow"]),
+    ("gateway", &["process", "judging", "settle", "replay", "golden", "output", "client", "flow"]),
     // The gateway's own interfaces.
     ("serve", &["reports", "ingest", "grpc", "api"]),
     // What puts all together.

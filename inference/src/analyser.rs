@@ -180,6 +180,25 @@ impl Analyser {
         Ok(Self { operator: Some(operator), classifier, fusion, ..Self::made_of(self.compiled, self.detectors)? })
     }
 
+    /// An analyser with the detectors of this one, a memory of its own, and other rules of the operator.
+    ///
+    /// # Errors
+    /// As [`Self::with`].
+    pub fn beside(&self, operator: Option<Arc<OperatorRules>>) -> Result<Self, LoadError> {
+        let own = self.detectors.iter().filter(|detector| detector.name() != crate::OPERATOR_RULES);
+        let made = Self::made_of(Arc::clone(&self.compiled), own.cloned().collect())?;
+        let made = Self { classifier: self.classifier.clone(), fusion: self.fusion.clone(), ..made };
+        match operator {
+            Some(operator) => made.with_operator(operator),
+            None => Ok(made),
+        }
+    }
+
+    /// The rules of the operator, where there are some.
+    pub fn operator(&self) -> Option<&Arc<OperatorRules>> {
+        self.operator.as_ref()
+    }
+
     /// The same, but every text is looked at, however often it comes: for measurements.
     #[must_use]
     pub fn without_memory(self) -> Self {

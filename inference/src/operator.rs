@@ -17,7 +17,7 @@ use crate::part::Hit;
 use crate::plan::Call;
 use crate::rule_book::RuleBook;
 use crate::rule_matcher::{MatcherScratch, RuleMatcher};
-use crate::rules::{self, Allow, Group, LoadError, bounds};
+use crate::rules::{self, Allow, Group, LoadError, Loaded, bounds};
 use crate::secret;
 use crate::shared_look::{OperatorScratch, SharedLook};
 use crate::strictness::Strictness;
@@ -25,6 +25,8 @@ use crate::tuning::Tuning;
 
 /// The name of the detector.
 pub const OPERATOR_RULES: &str = "operator_rules";
+/// What a change that is tried is called where a rule file's name is said.
+const CHANGE: &str = "the change";
 
 /// The rules of one operator.
 #[derive(Debug)]
@@ -39,6 +41,8 @@ struct Set {
     book: RuleBook,
     allow: Vec<Allow>,
     version: u64,
+    /// What they were read from, to be read again with a change.
+    files: Vec<(String, String)>,
 }
 
 // === impl OperatorRules ===
@@ -59,6 +63,19 @@ impl OperatorRules {
     pub fn replace(&self, files: &[(String, String)]) -> Result<(), LoadError> {
         self.current.store(Set::read(files)?.into());
         Ok(())
+    }
+
+    /// The rules as they would be with a change, which these stay without: a rule or allow rule of `change`, a text in the form of a
+    /// rule file, takes the place of the one of its id, and those in `without` are left out.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and when there is no rule of a name in `without`.
+    pub fn changed(current: Option<&Self>, change: &str, without: &[String]) -> Result<Self, LoadError> {
+        let set = current.map(|rules| rules.current.load_full());
+        let files = set.as_ref().map_or(&[][..], |set| &set.files);
+        let views: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        let loaded = rules::of_operator_changed(&views, (CHANGE, change), without)?;
+        Ok(Self { frame: Frame::new()?, current: ArcSwap::from_pointee(Set::of(loaded, Vec::new(), 1)?) })
     }
 
     /// Compiles their patterns, which a text would else wait for.
@@ -148,13 +165,18 @@ impl Set {
             hasher.write(text.as_bytes());
             hasher.write_u8(0xFF);
         }
-        let mut loaded = rules::of_operator(&views)?;
+        let loaded = rules::of_operator(&views)?;
+        // 0 is that of memory nobody has used.
+        Self::of(loaded, files.to_vec(), hasher.finish().max(1))
+    }
+
+    /// Checks rules, and tries them on their examples.
+    fn of(mut loaded: Loaded, files: Vec<(String, String)>, version: u64) -> Result<Self, LoadError> {
         bounds::check(&loaded)?;
         let allow = std::mem::take(&mut loaded.allow);
         let book = RuleBook::of(loaded, RuleMatcher::of_operator)?;
         book.try_examples()?;
-        // 0 is that of memory nobody has used.
-        Ok(Self { book, allow, version: hasher.finish().max(1) })
+        Ok(Self { book, allow, version, files })
     }
 }
 

@@ -10,4 +10,5 @@ pub mod golden;
 pub mod judging;
 pub(crate) mod output;
 pub mod process;
+pub mod replay;
 pub mod settle;

@@ -117,7 +117,7 @@ pub struct SeriesQuery {
     pub session_id: Option<String>,
     /// Only this model.
     pub model: Option<String>,
-    /// Points at most; what is left out is counted.
+    /// Points at most; the room is shared out between the buckets.
     pub points_max: u32,
 }
 
@@ -143,6 +143,10 @@ pub struct SeriesPoint {
 pub struct Series {
     /// In order of time, the costliest of a bucket first.
     pub points: Vec<SeriesPoint>,
+    /// What those that there was no room for come to, one point a bucket. Stores that several gateways share do not say it.
+    pub others: Vec<SeriesPoint>,
     /// There were more.
     pub truncated: bool,
+    /// Summing up took too long: what had not been reached then is in no figure.
+    pub partial: bool,
 }

@@ -113,6 +113,7 @@ mod redaction;
 mod refused_clients;
 mod reloads;
 mod replay;
+mod replays;
 mod reviewed;
 mod revocation;
 mod rewriting;

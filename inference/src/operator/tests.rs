@@ -170,3 +170,25 @@ fn there_is_a_bound_on_how_many_there_may_be() {
     let error = refused(&format!("rules:\n{rules}"));
     assert!(error.contains("501 rules are more than there may be (500)"), "{error}");
 }
+
+#[test]
+fn a_change_takes_the_place_of_what_it_names_and_leaves_the_rules_in_force_as_they_are() {
+    let operator = OperatorRules::read(&files(FORM)).unwrap();
+    let text = "describe project bluebird";
+    let types = |rules: OperatorRules| -> Vec<String> {
+        found(&Arc::new(rules), None, text).into_iter().map(|(kind, ..)| kind).collect()
+    };
+    let without = |id: &str| OperatorRules::changed(Some(&operator), "", &[id.to_owned()]);
+    let id = operator.current.load().book.rules().next().unwrap().text.id.clone();
+    assert_eq!(types(OperatorRules::changed(Some(&operator), "", &[]).unwrap()), ["data_leakage"]);
+    assert_eq!(types(without(&id).unwrap()), [""; 0]);
+    assert!(without("no-such-rule").unwrap_err().to_string().contains("`no-such-rule`"));
+    // The same id in the change: the change's words count.
+    let other = FORM.replace("bluebird", "redstart").replace("Bluebird", "Redstart");
+    assert_eq!(types(OperatorRules::changed(Some(&operator), &other, &[]).unwrap()), [""; 0]);
+    let allow = "allow:\n  - {id: fine, about: It is known., phrases: ['project bluebird']}\n";
+    assert_eq!(types(OperatorRules::changed(Some(&operator), allow, &[]).unwrap()), ["finding_allowed"]);
+    assert_eq!(types(OperatorRules::changed(None, &other, &[]).unwrap()), [""; 0]);
+    assert!(OperatorRules::changed(Some(&operator), "rules: [", &[]).unwrap_err().to_string().contains("the change"));
+    assert_eq!(types(operator), ["data_leakage"]);
+}

@@ -93,6 +93,15 @@ struct RawFile {
     allow: Vec<RawAllow>,
 }
 
+impl RawFile {
+    /// The ids of everything in it.
+    fn ids(&self) -> impl Iterator<Item = &str> {
+        let rules = self.rules.iter().map(|rule| &*rule.id);
+        let credentials = self.credentials.iter().map(|credential| &*credential.id);
+        rules.chain(credentials).chain(self.allow.iter().map(|allow| &*allow.id))
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRule {
@@ -183,6 +192,35 @@ pub(crate) fn of_operator(files: &[(&str, &str)]) -> Result<Loaded, LoadError> {
     load(files, Origin::Operator)
 }
 
+/// The same with a change: what it names again takes the place of what the files say, and the rules in `without` are left out of them.
+/// Rules are meant, credentials and allow rules, by their ids.
+pub(crate) fn of_operator_changed(
+    files: &[(&str, &str)],
+    change: (&str, &str),
+    without: &[String],
+) -> Result<Loaded, LoadError> {
+    let (mut all, changed) = (read_all(files)?, read(change.0, change.1)?);
+    let mut absent: BTreeSet<&str> = without.iter().map(String::as_str).collect();
+    for id in &absent {
+        if !all.iter().any(|(_, raw)| raw.ids().any(|known| known == *id)) {
+            return Err(LoadError::NoSuchRule((*id).to_owned()));
+        }
+    }
+    absent.extend(changed.ids());
+    for (_, raw) in &mut all {
+        raw.rules.retain(|rule| !absent.contains(&*rule.id));
+        raw.credentials.retain(|credential| !absent.contains(&*credential.id));
+        raw.allow.retain(|allow| !absent.contains(&*allow.id));
+    }
+    all.push((change.0, changed));
+    made_of(all, Origin::Operator)
+}
+
+/// Files with their names.
+fn read_all<'a>(files: &[(&'a str, &str)]) -> Result<Vec<(&'a str, RawFile)>, LoadError> {
+    files.iter().map(|(file, text)| Ok((*file, read(file, text)?))).collect()
+}
+
 /// Names of the rules that are part of the binary.
 pub(crate) fn builtin_ids() -> Result<BTreeSet<String>, LoadError> {
     let mut ids = BTreeSet::new();
@@ -225,22 +263,25 @@ fn raw_credential(credential: Credential) -> RawRule {
 }
 
 fn load(files: &[(&str, &str)], origin: Origin) -> Result<Loaded, LoadError> {
+    made_of(read_all(files)?, origin)
+}
+
+fn made_of(files: Vec<(&str, RawFile)>, origin: Origin) -> Result<Loaded, LoadError> {
     let mut macros = BTreeMap::new();
     let mut sets = BTreeMap::new();
     let (mut raw_rules, mut allow) = (Vec::new(), Vec::new());
-    for (file, text) in files {
-        let raw = read(file, text)?;
+    for (file, raw) in files {
         macros.extend(raw.macros);
         sets.extend(raw.literal_sets);
-        raw_rules.extend(raw.rules.into_iter().map(|rule| (*file, rule)));
+        raw_rules.extend(raw.rules.into_iter().map(|rule| (file, rule)));
         for raw in raw.credentials {
             let id = raw.id.clone();
-            let fail = |reason| LoadError::Rule { file: (*file).to_owned(), rule: id, reason };
-            raw_rules.push((*file, raw_credential(raw.read().map_err(fail)?)));
+            let fail = |reason| LoadError::Rule { file: file.to_owned(), rule: id, reason };
+            raw_rules.push((file, raw_credential(raw.read().map_err(fail)?)));
         }
         for raw in raw.allow {
             let id = raw.id.clone();
-            let fail = |reason| LoadError::Rule { file: (*file).to_owned(), rule: id, reason };
+            let fail = |reason| LoadError::Rule { file: file.to_owned(), rule: id, reason };
             allow.push(Allow::new(raw).map_err(fail)?);
         }
     }

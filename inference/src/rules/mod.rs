@@ -16,7 +16,7 @@ mod words;
 use weir_config::vocab::Severity;
 
 pub(crate) use allow::Allow;
-pub(crate) use load::{Loaded, builtin, builtin_ids, of_operator, secrets};
+pub(crate) use load::{Loaded, builtin, builtin_ids, of_operator, of_operator_changed, secrets};
 pub(crate) use pattern::CACHE_KEEP_MAX;
 pub(crate) use pattern::Pattern;
 pub(crate) use program::{PADDING, Program, SearchScratch};
@@ -46,6 +46,9 @@ pub enum LoadError {
     /// There are more rules than there may be.
     #[error("rule files: {0}")]
     TooMuch(String),
+    /// A rule that is to be left out is none of those in force.
+    #[error("there is no rule `{0}` to leave out; `without` names rules of `security_analysis.rules_dir`")]
+    NoSuchRule(String),
     /// The automaton over all literals cannot be built.
     #[error("the literals of the rules do not fit one automaton: {0}")]
     Literals(String),

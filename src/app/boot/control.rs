@@ -27,6 +27,7 @@ use crate::ops::memory::GivingBack;
 use crate::ops::probe::{self, Schedule};
 use crate::receipts::PublicKey;
 use crate::redaction::Redaction;
+use crate::replay::Replays;
 use crate::reports::ReportBuilder;
 use crate::rt;
 use crate::upstreams::SharedUpstreams;
@@ -49,6 +50,7 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 pub(super) struct Control {
     pub(super) store: weir_storage::Store,
     pub(super) reports: Arc<ReportBuilder>,
+    pub(super) replays: Arc<Replays>,
     /// In memory, writing and reading exclude one another.
     pub(super) store_waits_for_readers: bool,
     pub(super) identities: Arc<Identities>,
@@ -133,6 +135,7 @@ impl Control {
         let Self {
             store,
             reports,
+            replays,
             identities,
             redaction,
             health,
@@ -153,7 +156,7 @@ impl Control {
         let access = Arc::clone(identities.access());
         let costs = Costs { settings: Arc::clone(&settings), spend: Arc::clone(&spend), access };
         let api = Api::new(Roles::of(&Arc::new(store.clone())), Arc::clone(&health), live, registry);
-        let api = api.with_costs(costs).reading_on(readers).with_builder(reports);
+        let api = api.with_costs(costs).reading_on(readers).with_builder(reports).with_replays(replays);
         let api = api
             .with_golden(golden)
             .with_receipt_key(receipt_key)

@@ -54,6 +54,7 @@ mod sharing;
 mod starting;
 mod subsystems;
 mod takeover;
+pub(crate) mod unasked;
 mod validity;
 
 pub(crate) use certificate::check_certificate;

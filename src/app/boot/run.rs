@@ -33,6 +33,7 @@ use super::sharing::{self, Sharing};
 use super::starting::Starting;
 use super::subsystems::{Context, Made, Running, TimeLeft};
 use super::takeover::{self, HandOver};
+use super::unasked;
 use crate::admit::Guard;
 use crate::admit::web::Pages;
 use crate::api;
@@ -54,6 +55,7 @@ use crate::ops::store::{breaker_advice, space};
 use crate::process::{Process, ProcessParts};
 use crate::receipts::Receipts;
 use crate::redaction::Redaction;
+use crate::replay::{ReplayMeans, Replays};
 use crate::reports::ReportBuilder;
 use crate::router::Offenders;
 use crate::rt::{self, DriverMode, Heartbeats};
@@ -191,12 +193,22 @@ pub fn start_with(
     }
     let inference = start_inference(cores, settings.auth.enabled, &analyser, &registry)?;
     prepare_patterns(&inference, &settings);
+    let replays = Replays::new(ReplayMeans {
+        spans: Arc::new(store.clone()),
+        analyser: Arc::clone(&analyser),
+        settings: Arc::clone(live.snapshot()),
+        unasked: |settings| unasked::all(settings).unwrap_or_default(),
+        on_thread: rt::give_way,
+    });
     let reports = ReportBuilder::new(Arc::new(store.clone()), rt::give_way);
     reports.resume();
     share_token_key(&settings, &store)?;
     let identities = Identities::load(Arc::new(store.clone()), token_key_file(&settings))?.forgetting({
-        let spend = Arc::clone(&spend);
-        move |tenant| spend.erase(tenant, Timestamp::now().micros() / 1_000_000)
+        let (spend, replays) = (Arc::clone(&spend), Arc::clone(&replays));
+        move |tenant| {
+            replays.forget(tenant);
+            spend.erase(tenant, Timestamp::now().micros() / 1_000_000);
+        }
     });
     let identities = Arc::new(identities);
     let guard = Arc::new(Guard::new(&settings.auth, Arc::clone(identities.directory())));
@@ -251,6 +263,7 @@ pub fn start_with(
     let control = ControlThread::start(Control {
         store: store.clone(),
         reports: Arc::clone(&reports),
+        replays: Arc::clone(&replays),
         store_waits_for_readers: settings.storage.profile == StorageProfile::Memory,
         identities: Arc::clone(&identities),
         redaction: Arc::clone(&process.parts.redaction),
@@ -309,6 +322,7 @@ pub fn start_with(
             receipts,
             channels,
             reports,
+            replays,
             identities,
             inference: Some(inference),
             grpc: for_grpc.zip(intake).map(|(listener, intake)| (listener, intake, extensions.grpc_times)),

@@ -19,7 +19,7 @@ macro_rules! file {
 }
 
 static INDEX: StaticFile = file!("index.html", "text/html; charset=utf-8");
-static FILES: [StaticFile; 23] = [
+static FILES: [StaticFile; 24] = [
     file!("api.js", SCRIPT),
     file!("app.js", SCRIPT),
     file!("cache.js", SCRIPT),
@@ -36,6 +36,7 @@ static FILES: [StaticFile; 23] = [
     file!("icon.svg", "image/svg+xml"),
     file!("money.js", SCRIPT),
     file!("preact.js", SCRIPT),
+    file!("replay.js", SCRIPT),
     file!("route.js", SCRIPT),
     file!("settings.js", SCRIPT),
     file!("style.css", STYLE),
@@ -45,8 +46,10 @@ static FILES: [StaticFile; 23] = [
     file!("widgets.js", SCRIPT),
 ];
 /// The pages that have an address below `/ui/`; each is the same document, which shows what its address says.
-const PAGES: [&str; 11] =
-    ["live", "calls", "sessions", "cache", "diff", "findings", "money", "health", "settings", "trace", "session"];
+const PAGES: [&str; 12] = [
+    "live", "calls", "sessions", "cache", "diff", "findings", "replay", "money", "health", "settings", "trace",
+    "session",
+];
 /// Scripts and styles from files of ours alone; no text ever becomes markup (Trusted Types without any policy).
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";

@@ -31,6 +31,7 @@ mod provider_keys;
 mod query;
 mod reading;
 mod receipts;
+mod replays;
 mod reports;
 mod route;
 mod router;

@@ -20,12 +20,13 @@ use super::shown::{SpanShown, TraceShown};
 use super::state::NotPersisted;
 use super::{
     actions, alerts, audit, config, console, costs, debug as debugging, keys, openapi, operations, otlp, provider_keys,
-    query, receipts, reports, series, sessions, spans, stats, swagger, tenants, traces,
+    query, receipts, replays, reports, series, sessions, spans, stats, swagger, tenants, traces,
 };
 use crate::control::{REPORTS, Word};
 use crate::golden;
 use crate::identity::ProviderKeyRecord;
 use crate::ops::health::Report;
+use crate::replay::ReplayRequest;
 
 /// All routes.
 pub(super) fn table() -> Vec<Route> {
@@ -36,6 +37,7 @@ pub(super) fn table() -> Vec<Route> {
         records(),
         agents(),
         compliance(),
+        trials(),
         money(),
         config(),
         identities(),
@@ -229,6 +231,35 @@ fn compliance() -> Vec<Route> {
             .query(query::AUDIT)
             .answers::<audit::AuditPage>(200, "One page of events")
             .content(200, "", Some((LINES, operations::text_schema))),
+    ]
+}
+
+fn trials() -> Vec<Route> {
+    vec![
+        Route::post("/api/v1/replays", OPERATOR, replays::begin)
+            .says(
+                "Replays",
+                "begin_replay",
+                "Has a change of rules or settings tried on recorded calls, in the background",
+            )
+            .takes::<ReplayRequest>()
+            .answers::<replays::ReplayProgress>(202, "It begins as soon as it is its turn")
+            .refuses(429, "A replay of the tenant is under way, or as many as may be of all tenants"),
+        Route::get("/api/v1/replays", OPERATOR, replays::list)
+            .says("Replays", "list_replays", "The tenant's replays since the gateway's start, newest first")
+            .query(query::WHOLE)
+            .answers::<replays::ReplayList>(200, "The replays; what came of each is shown by its id")
+            .content(200, "", Some((LINES, operations::text_schema))),
+        Route::get("/api/v1/replays/{replay_id}", OPERATOR, replays::one)
+            .says("Replays", "get_replay", "How far a replay is, and what would be different as far as it has come")
+            .answers::<replays::ReplayShown>(200, "The replay"),
+        Route::delete("/api/v1/replays/{replay_id}", OPERATOR, replays::delete)
+            .says(
+                "Replays",
+                "end_replay",
+                "Ends a replay that waits or runs, which stays to be read; forgets one that is over",
+            )
+            .content(204, "It ends, or is gone", None),
     ]
 }
 

@@ -34,8 +34,12 @@ pub(super) struct CostSeries {
     end_time: Timestamp,
     /// In order of time, the costliest of a bucket first.
     data: Vec<SeriesPoint>,
-    /// There are more points than an answer holds; ask for a shorter window.
+    /// What those that the answer has no room for come to, one point a bucket. Stores that several gateways share do not say it.
+    others: Vec<SeriesPoint>,
+    /// There are more points than an answer holds: the costliest of each bucket are shown, the rest is in `others`.
     truncated: bool,
+    /// Summing up would have taken longer than a read may: what had not been reached is in no figure. Ask for a shorter window.
+    partial: bool,
 }
 
 pub(super) async fn costs(api: Api, ask: Ask) -> Answer {
@@ -77,9 +81,9 @@ pub(super) async fn costs(api: Api, ask: Ask) -> Answer {
         return Ok(as_lines(points, None));
     }
     api.read(move |store| {
-        let series = store.spans.series(tenant_id, &asked)?;
-        let (data, truncated) = (series.points, series.truncated);
-        to_json(&CostSeries { tenant_id, bucket, group_by, start_time: start, end_time: end, data, truncated })
+        let Series { points: data, others, truncated, partial } = store.spans.series(tenant_id, &asked)?;
+        let (start_time, end_time) = (start, end);
+        to_json(&CostSeries { tenant_id, bucket, group_by, start_time, end_time, data, others, truncated, partial })
     })
     .await
 }

@@ -31,6 +31,7 @@ use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
 use crate::receipts::PublicKey;
 use crate::redaction::Redaction;
+use crate::replay::Replays;
 use crate::reports::ReportBuilder;
 use crate::rt::yielding;
 
@@ -106,6 +107,8 @@ pub struct Api {
     pub(super) receipt_key: Option<PublicKey>,
     /// Builds the reports that are asked for; `None` in tests of other routes.
     pub(super) builder: Option<Arc<ReportBuilder>>,
+    /// Has changes tried on recorded calls; `None` in tests of other routes.
+    pub(super) replays: Option<Arc<Replays>>,
 }
 
 impl Api {
@@ -131,6 +134,7 @@ impl Api {
             redaction: None,
             receipt_key: None,
             builder: None,
+            replays: None,
             ingest: None,
         }
     }
@@ -300,6 +304,13 @@ impl Api {
     #[must_use]
     pub fn with_builder(mut self, builder: Arc<ReportBuilder>) -> Self {
         self.builder = Some(builder);
+        self
+    }
+
+    /// With this to have changes tried on recorded calls.
+    #[must_use]
+    pub fn with_replays(mut self, replays: Arc<Replays>) -> Self {
+        self.replays = Some(replays);
         self
     }
 

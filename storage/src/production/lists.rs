@@ -400,7 +400,7 @@ impl Analytics {
             .collect();
         let truncated = points.len() > asked.points_max as usize;
         points.truncate(asked.points_max as usize);
-        Ok(Series { points, truncated })
+        Ok(Series { points, truncated, ..Series::default() })
     }
 
     pub(super) fn stats(&self, scope: Scope) -> Result<Stats, ReadError> {

@@ -42,6 +42,7 @@ mod reads;
 mod reports;
 mod reserve;
 mod rows;
+mod series;
 mod spend;
 mod stats;
 mod tallies;

@@ -1,15 +1,13 @@
-//! Questions about usage: sessions, and series over time. Answered from the sums of hours and sessions.
+//! Questions about sessions, answered from their sums; what was used over time is in `series`.
 
 use rusqlite::{Connection, Row, params_from_iter};
 use weir_config::vocab::{TenantId, Timestamp};
 
-use super::facets::find_session;
 use super::intern::{find_name, find_tenant};
 use super::reads::Reads;
-use super::tallies::{HOUR_US, hour_of};
 use crate::error::ReadError;
 use crate::query::{Page, Paged, Place};
-use crate::usage::{PromptSums, Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
+use crate::usage::{PromptSums, SessionFilter, SessionRecord};
 
 /// What looking at a session costs, in looks at an entry of an index: two steps into other indexes, and behind a filter a walk
 /// over its calls.
@@ -157,61 +155,6 @@ impl Reads<'_> {
             answer.next =
                 (!ended).then_some(Place { start_us: 0, row: at, passed: found, skip, total, total_is_exact });
             Ok(answer)
-        })
-    }
-
-    /// Usage in buckets of time.
-    pub(crate) fn series(&self, tenant: TenantId, asked: &SeriesQuery) -> Result<Series, ReadError> {
-        self.ask("read_series", |conn| {
-            let mut series = Series::default();
-            let Some(tenant) = find_tenant(conn, tenant)? else { return Ok(series) };
-            let bucket = i64::from(asked.bucket_hours.max(1));
-            let from = hour_of(asked.start.micros()).div_euclid(bucket) * bucket;
-            let to = hour_of(asked.end.micros().saturating_sub(1)) + 1;
-            let mut values = vec![bucket, tenant, from, to];
-            let mut sql = String::new();
-            for (column, name) in [("agent", &asked.agent_id), ("model", &asked.model)] {
-                let Some(name) = name else { continue };
-                let Some(id) = find_name(conn, name)? else { return Ok(series) };
-                sql.push_str(&format!(" AND {column} = ?"));
-                values.push(id);
-            }
-            if let Some(name) = &asked.session_id {
-                let Some(id) = find_session(conn, tenant, name)? else { return Ok(series) };
-                sql.push_str(" AND session = ?");
-                values.push(id);
-            }
-            let (by, named) = match asked.split {
-                Split::Tenant => ("0", "NULL"),
-                Split::Agent => ("agent", "(SELECT text FROM names WHERE id = what)"),
-                Split::Model => ("model", "(SELECT text FROM names WHERE id = what)"),
-                Split::Client => ("client", "(SELECT text FROM names WHERE id = what)"),
-                Split::Session => ("session", "(SELECT name FROM sessions WHERE id = what)"),
-            };
-            let sql = format!(
-                "SELECT at, {named}, calls, failed, tokens, cost FROM (SELECT hour / ? AS at, {by} AS what, \
-                 sum(calls) AS calls, sum(failed) AS failed, total(tokens) AS tokens, total(cost_nano_usd) AS cost \
-                 FROM usage WHERE tenant = ? AND hour >= ? AND hour < ?{sql} GROUP BY 1, 2 HAVING sum(calls) > 0) \
-                 ORDER BY at, cost DESC, calls DESC, what LIMIT ?"
-            );
-            values.push(i64::from(asked.points_max) + 1);
-            let mut statement = conn.prepare_cached(&sql)?;
-            let mut rows = statement.query(params_from_iter(values))?;
-            while let Some(row) = rows.next()? {
-                if series.points.len() as u32 >= asked.points_max {
-                    series.truncated = true;
-                    break;
-                }
-                series.points.push(SeriesPoint {
-                    start_time: Timestamp::from_micros(row.get::<_, i64>(0)? * bucket * HOUR_US),
-                    name: row.get(1)?,
-                    calls: unsigned(row.get(2)?),
-                    failed_calls: unsigned(row.get(3)?),
-                    total_tokens: row.get::<_, f64>(4)? as u64,
-                    total_cost_usd: row.get::<_, f64>(5)? / 1e9,
-                });
-            }
-            Ok(series)
         })
     }
 }

@@ -22,6 +22,7 @@ use crate::ops::health::Health;
 use crate::ops::log::LogGuard;
 use crate::process::Process;
 use crate::receipts::Receipts;
+use crate::replay::Replays;
 use crate::reports::ReportBuilder;
 use crate::router::Offenders;
 use crate::rt::TlsAcceptor;
@@ -81,6 +82,7 @@ pub(in crate::app::boot) struct Made {
     pub(in crate::app::boot) receipts: Option<Receipts>,
     pub(in crate::app::boot) channels: Option<Channels>,
     pub(in crate::app::boot) reports: Arc<ReportBuilder>,
+    pub(in crate::app::boot) replays: Arc<Replays>,
     pub(in crate::app::boot) identities: Arc<Identities>,
     pub(in crate::app::boot) inference: Option<WorkerPool>,
     pub(in crate::app::boot) grpc: Option<(TcpListener, Intake, grpc::Times)>,

@@ -9,6 +9,7 @@ use super::context::{Context, Subsystem, TimeLeft};
 use crate::boot::{StartError, keep};
 use crate::identity::Identities;
 use crate::process::Process;
+use crate::replay::Replays;
 use crate::reports::ReportBuilder;
 
 /// How long the store may take to note the last objects that were made at providers.
@@ -27,16 +28,17 @@ impl Subsystem for Records {
     }
 }
 
-struct Reports(Arc<ReportBuilder>);
+struct Reports(Arc<ReportBuilder>, Arc<Replays>);
 
-/// The thread that builds reports, while there are any to build.
+/// The threads that build reports and try changes, while there is anything to do.
 pub(super) fn reports(context: &mut Context) -> Result<Option<Box<dyn Subsystem>>, StartError> {
-    Ok(Some(Box::new(Reports(Arc::clone(&context.made.reports)))))
+    Ok(Some(Box::new(Reports(Arc::clone(&context.made.reports), Arc::clone(&context.made.replays)))))
 }
 
 impl Subsystem for Reports {
     fn stop(self: Box<Self>, _time: &TimeLeft) -> bool {
         self.0.close();
+        self.1.close();
         true
     }
 }

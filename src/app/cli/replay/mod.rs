@@ -6,16 +6,12 @@
 
 mod options;
 mod report;
-mod tally;
-mod unasked;
 
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use weir_config::Settings;
 use weir_config::vocab::TenantId;
-use weir_inference::{Analyser, Call, Plan, Scratch};
+use weir_inference::Analyser;
 use weir_storage::RecordReader;
 use weir_storage::query::{Page, SpanFilter};
 use weir_storage::record::SpanRecord;
@@ -23,14 +19,11 @@ use weir_storage::record::SpanRecord;
 pub(super) use options::ReplayOptions;
 
 use self::report::Report;
-use self::tally::{Lack, Tally};
 use super::common::{EXIT_USAGE, Options, complain, sources};
 use super::scan::{Progress, plain};
 use super::traces::{self, TracesError};
-use crate::boot::{Extensions, StartError, own_rules};
-use crate::process::plan;
-use crate::settle::inspection::{self, How, Inspection};
-use crate::settle::recorded::Recorded;
+use crate::boot::{Extensions, StartError, own_rules, unasked};
+use crate::replay::{Looker, Tally, Terms};
 
 /// Spans, and about how many bytes of them, that are in memory at a time.
 const PIECE_ITEMS: u32 = 256;
@@ -61,9 +54,7 @@ pub(super) fn run(from: &Options, options: &ReplayOptions, extensions: Extension
 struct Replay<'a> {
     options: &'a ReplayOptions,
     settings: &'a Settings,
-    analyser: &'a Analyser,
-    plan: Arc<Plan>,
-    scratch: Scratch,
+    looker: Looker<'a>,
     tally: Tally,
     report: Report,
     progress: Progress,
@@ -74,9 +65,7 @@ impl<'a> Replay<'a> {
         Self {
             options,
             settings,
-            analyser,
-            plan: Arc::new(plan(analyser, settings)),
-            scratch: analyser.scratch(),
+            looker: Looker::new(settings, analyser),
             tally: Tally::default(),
             report: Report::new(options.json, options.list),
             progress: Progress::counting("spans"),
@@ -125,32 +114,8 @@ impl<'a> Replay<'a> {
     }
 
     fn one(&mut self, span: &SpanRecord) {
-        let limit = Duration::from_millis(self.settings.limits.security_analysis_timeout_ms);
-        let call = Call {
-            plan: &self.plan,
-            tenant: span.tenant_id,
-            agent: span.agent_id.as_deref(),
-            deadline: Some(Instant::now() + limit),
-        };
-        let how = How { call, text_max: self.settings.security_analysis.max_analysis_text_bytes };
-        // Models are not asked: what is left to them stays unsaid.
-        let again = inspection::run(self.analyser, &mut self.scratch, &Recorded(span), &how);
-        let Some(Inspection { findings, ran, rest, text_bytes, .. }) = again else {
-            return self.tally.not_looked_at(span, Lack::Failed);
-        };
-        let mut lacks = tally::lacks(span, text_bytes);
-        for (missed, lack) in [
-            (ran.cut, Lack::Timeout),
-            (ran.failed, Lack::Failed),
-            (ran.full || ran.verify_cap_reached || ran.skipped, Lack::Cut),
-            (rest.is_some(), Lack::Models),
-        ] {
-            if missed {
-                lacks.push(lack);
-            }
-        }
-        let rules = (&self.settings.enforcement, self.settings.security_analysis.tool_changes);
-        if let Some(change) = self.tally.compare(span, &findings, &lacks, rules) {
+        let look = self.looker.look(span);
+        if let Some(change) = self.tally.compare(span, None, (&look, Terms::of(self.settings))) {
             self.progress.clear();
             self.report.change(span, &change);
         }

@@ -6,9 +6,8 @@ use serde::Serialize;
 use weir_config::vocab::Severity;
 use weir_storage::record::SpanRecord;
 
-use super::tally::{Change, Tally};
-use super::unasked::Unasked;
 use crate::cli::scan::plain;
+use crate::replay::{Change, Tally, Unasked};
 
 /// What is printed.
 pub(super) struct Report {

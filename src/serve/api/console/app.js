@@ -9,6 +9,7 @@ import { Session, Sessions, Trace } from "./traces.js";
 import { Cache } from "./cache.js";
 import { Diff } from "./diff.js";
 import { FindingsPage } from "./findings.js";
+import { Replay } from "./replay.js";
 import { Money } from "./money.js";
 import { Health } from "./health.js";
 import { Settings } from "./settings.js";
@@ -23,7 +24,7 @@ const PAGES = [
   ["health", "Health", "h", Health],
   ["settings", "Settings", "e", Settings],
 ];
-const INNER = { trace: ["calls", Trace], session: ["sessions", Session], diff: ["sessions", Diff] };
+const INNER = { trace: ["calls", Trace], session: ["sessions", Session], diff: ["sessions", Diff], replay: ["findings", Replay] };
 
 function App() {
   const route = useRoute();

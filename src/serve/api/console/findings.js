@@ -36,7 +36,8 @@ export function allowRule({ span, finding }) {
   return `- {id: ${id}, about: "Harmless here.", phrases: [${quoted(finding.evidence || "")}], types: [${finding.finding_type}]${agents}}`;
 }
 
-export function FindingsPage({ params }) {
+export function FindingsPage({ params, me }) {
+  const mayTry = me.role !== "viewer";
   const { by = "", group, cursor, ...filters } = params;
   const state = useLoad(
     (signal) => get("/api/v1/spans", { ...(filters.finding_type ? {} : { security_score_min: 1 }), ...filters, cursor, limit: 200, texts: false, fields: WANTED }, signal),
@@ -73,10 +74,10 @@ export function FindingsPage({ params }) {
       </div>
       <div>
         ${group && html`<h2>${visible(group)}</h2>`}
-        ${group && html`<${Replay} type=${shown[0] && shown[0].finding.finding_type} />`}
+        ${mayTry && group && html`<p><a class="button" href=${address("replay", { finding_type: shown[0] && shown[0].finding.finding_type })}>Try a change of rules over such calls</a></p>`}
         <${Table}
           caption="Findings, newest first"
-          columns=${COLUMNS}
+          columns=${mayTry ? [...COLUMNS, TRY] : COLUMNS}
           rows=${shown}
           id=${({ span, finding }) => `${span.span_id}${finding.id}`}
           open=${({ span }) => address("trace", { id: span.trace_id, span: span.span_id })}
@@ -85,14 +86,6 @@ export function FindingsPage({ params }) {
       </div>
     </div>`}
   `;
-}
-
-/** What a changed rule would make of all that is on record: looked at again by the command line, beside the gateway. */
-function Replay({ type }) {
-  const command = `weir replay --config new.yaml --finding ${type} --list`;
-  return html`<p class="notice">
-    Before you change a rule: put the line into the rules of a copy of your settings, and see what it would make of what is on record. <code>${command}</code> <${Copy} text=${command} />
-  </p>`;
 }
 
 const COLUMNS = [
@@ -105,3 +98,9 @@ const COLUMNS = [
   { name: "Score", cell: ({ span }) => html`<${Score} value=${span.security_score} />` },
   { name: "Allow", cell: (one) => one.finding.evidence && html`<${Copy} label="Copy allow rule" text=${allowRule(one)} />` },
 ];
+
+/** Leads to the page where the line is tried on calls that have such a finding, before it is put into the rules. */
+const TRY = {
+  name: "Try",
+  cell: (one) => one.finding.evidence && html`<a class="button small" href=${address("replay", { rules: `allow:\n  ${allowRule(one)}\n`, finding_type: one.finding.finding_type })}>What would it change?</a>`,
+};

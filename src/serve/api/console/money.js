@@ -36,7 +36,10 @@ export function Money({ params, me }) {
     sums.set(point.name, sum);
   }
   const rows = [...sums.values()].sort((a, b) => b[field] - a[field] || b.calls - a.calls);
-  const all = (key) => rows.reduce((sum, row) => sum + row[key], 0);
+  const others = (state.data && state.data.others) || [];
+  const rest = { calls: 0, failed_calls: 0, total_tokens: 0, total_cost_usd: 0 };
+  for (const point of others) for (const key of Object.keys(rest)) rest[key] += point[key];
+  const all = (key) => rows.reduce((sum, row) => sum + row[key], rest[key]);
   const link = { model: "model", agent: "agent_id", session: "session_id", client: "client" }[by];
   const columns = [
     { name: by[0].toUpperCase() + by.slice(1), cell: (row) => visible(row.name ?? (by === "tenant" ? "this tenant" : `no ${by}`)), className: "wide" },
@@ -59,7 +62,8 @@ export function Money({ params, me }) {
         <${Figure} name="Failed" value=${`${count(all("failed_calls"))} (${percent(all("failed_calls"), all("calls"))})`} />
       </dl>
       <${Chart} range=${state.data} points=${points} names=${rows.slice(0, LINES).map((row) => row.name)} field=${field} label=${name(field)} />
-      ${state.data.truncated && html`<p class="notice">There are more groups than the answer holds; the smallest are left out.</p>`}
+      ${state.data.partial && html`<p class="notice">Not all of it could be summed up in the time of a read: figures are too low. Choose a shorter time.</p>`}
+      ${state.data.truncated && !state.data.partial && html`<p class="notice">${count(rows.length)} are shown by themselves. The others come to ${dollars(rest.total_cost_usd)} in ${count(rest.calls)} calls, which the sums above hold.</p>`}
       <${Table} caption=${`Spent by ${by}`} columns=${columns} rows=${rows} id=${(row) => row.name ?? ""} open=${link ? (row) => (row.name === null ? address("calls") : address("calls", { [link]: row.name })) : undefined} />`}
     <${Unpriced} me=${me} />
     <${Budgets} state=${budgets} />

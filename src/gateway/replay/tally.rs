@@ -4,15 +4,17 @@
 //! What other parts of the gateway found (budgets, models, the judge) is left out on both sides. What cannot be found again because
 //! of what a record or a replay lacks (what was masked, what tools said before) counts as found again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
+use weir_config::Settings;
 use weir_config::settings::{Enforcement, ToolChanges};
 use weir_config::vocab::{Finding, Severity};
 use weir_inference::{ANOTHER_TOOL, CHANGE_SIGNS, CLASSIFIER, TOOL_CHANGED};
 use weir_storage::record::SpanRecord;
 
-use super::unasked::Unasked;
+use super::look::Look;
 use crate::enforce::{self, Decision};
 
 /// Detectors that look again, beside the embedded classifier.
@@ -21,9 +23,9 @@ const REPLAYED: [&str; 6] = ["rules", "jailbreak", "pii", "secrets", "operator_r
 const ABOUT_ANALYSIS: [&str; 3] = ["analysis_timeout", "analysis_truncated", "unreadable_body"];
 
 /// What a record lacks for a faithful look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Lack {
+pub(crate) enum Lack {
     /// Its texts are gone, or were never kept.
     NoTexts,
     /// Credentials or personal data were masked: what was found of them counts as found again.
@@ -47,7 +49,7 @@ pub(super) enum Lack {
 }
 
 impl Lack {
-    pub(super) const fn in_words(self) -> &'static str {
+    pub(crate) const fn in_words(self) -> &'static str {
         match self {
             Self::NoTexts => "no texts are kept of it: not compared",
             Self::Masked => "credentials or personal data are masked: what was found of them counts as found again",
@@ -66,7 +68,7 @@ impl Lack {
 }
 
 /// What `span` lacks, of which so many bytes of text can be looked at.
-pub(super) fn lacks(span: &SpanRecord, text_bytes: usize) -> Vec<Lack> {
+pub(crate) fn lacks(span: &SpanRecord, text_bytes: usize) -> Vec<Lack> {
     let tagged = |tags: &[&str]| tags.iter().any(|tag| span.tags.contains_key(*tag));
     let texts = [&span.prompt, &span.response];
     let masked = texts.into_iter().flatten().any(|text| is_masked(text));
@@ -87,81 +89,114 @@ fn is_masked(text: &str) -> bool {
 }
 
 /// One type of finding of a span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Seen {
-    pub(super) before: Option<Severity>,
-    pub(super) after: Option<Severity>,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Seen {
+    pub(crate) before: Option<Severity>,
+    pub(crate) after: Option<Severity>,
 }
 
 /// What would be different of one span.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Change {
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct Change {
     /// The types that differ.
-    pub(super) findings: BTreeMap<String, Seen>,
-    pub(super) decision_before: String,
-    pub(super) decision_after: &'static str,
+    pub(crate) findings: BTreeMap<String, Seen>,
+    pub(crate) decision_before: String,
+    pub(crate) decision_after: &'static str,
 }
 
 /// A type of finding over all spans.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub(super) struct TypeTally {
-    pub(super) spans_before: u64,
-    pub(super) spans_after: u64,
-    pub(super) new: u64,
-    pub(super) gone: u64,
-    pub(super) severity_changed: u64,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
+pub(crate) struct TypeTally {
+    /// Calls in which it is found before.
+    pub(crate) spans_before: u64,
+    /// And after.
+    pub(crate) spans_after: u64,
+    /// Calls in which it is found after and not before.
+    pub(crate) new: u64,
+    /// The other way round.
+    pub(crate) gone: u64,
+    /// Calls in which it is found with another severity.
+    pub(crate) severity_changed: u64,
 }
 
 /// An agent over all its spans; the empty name is that of calls that name none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub(super) struct AgentTally {
-    pub(super) spans: u64,
-    pub(super) changed: u64,
-    pub(super) blocked_before: u64,
-    pub(super) blocked_after: u64,
-    pub(super) flagged_before: u64,
-    pub(super) flagged_after: u64,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
+pub(crate) struct AgentTally {
+    pub(crate) spans: u64,
+    pub(crate) changed: u64,
+    pub(crate) blocked_before: u64,
+    pub(crate) blocked_after: u64,
+    pub(crate) flagged_before: u64,
+    pub(crate) flagged_after: u64,
+}
+
+/// Something that the settings would ask of a call and a replay does not: so that nobody takes its silence for an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Unasked {
+    /// What findings and metrics call it.
+    pub(crate) name: &'static str,
+    /// What is therefore not said.
+    pub(crate) what: &'static str,
 }
 
 /// All of it.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Tally {
-    pub(super) spans: u64,
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+pub(crate) struct Tally {
+    /// Spans that were looked at.
+    pub(crate) spans: u64,
     /// Spans that were compared.
-    pub(super) compared: u64,
-    pub(super) changed: u64,
-    pub(super) by_type: BTreeMap<String, TypeTally>,
-    pub(super) by_agent: BTreeMap<String, AgentTally>,
+    pub(crate) compared: u64,
+    /// Spans of which something would be different.
+    pub(crate) changed: u64,
+    /// By type of finding.
+    pub(crate) by_type: BTreeMap<String, TypeTally>,
+    /// By agent; the empty name is that of calls that name none.
+    pub(crate) by_agent: BTreeMap<String, AgentTally>,
     /// Spans by what they lack.
-    pub(super) lacks: BTreeMap<Lack, u64>,
+    pub(crate) lacks: BTreeMap<Lack, u64>,
     /// Findings that no detector here makes again, by who made them.
-    pub(super) not_replayed: BTreeMap<String, u64>,
+    pub(crate) not_replayed: BTreeMap<String, u64>,
     /// What the settings would ask and nobody asks here.
-    pub(super) not_asked: Vec<Unasked>,
+    pub(crate) not_asked: Vec<Unasked>,
+    /// Most names of agents that are counted by themselves; 0 for all there are.
+    #[serde(skip)]
+    pub(crate) agents_max: usize,
+}
+
+/// What calls of further agents count as.
+const OTHER_AGENTS: &str = "(other agents)";
+
+/// What is made of what is found.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub(crate) enforcement: &'a Enforcement,
+    pub(crate) changes: ToolChanges,
+}
+
+impl<'a> Terms<'a> {
+    pub(crate) fn of(settings: &'a Settings) -> Self {
+        Self { enforcement: &settings.enforcement, changes: settings.security_analysis.tool_changes }
+    }
 }
 
 impl Tally {
-    /// Counts a span that nobody could look at.
-    pub(super) fn not_looked_at(&mut self, span: &SpanRecord, lack: Lack) {
-        self.spans += 1;
-        *self.lacks.entry(lack).or_default() += 1;
-        self.by_agent.entry(agent(span)).or_default().spans += 1;
-    }
-
-    /// Compares what was found of `span` with what is found now. `None` where nothing would be different.
-    pub(super) fn compare(
+    /// Compares what was found of `span` with what is found `now`: what the record says was found or, where there is a look `before`,
+    /// what that one found. `None` where nothing would be different.
+    pub(crate) fn compare(
         &mut self,
         span: &SpanRecord,
-        now: &[Finding],
-        lacks: &[Lack],
-        (rules, changes): (&Enforcement, ToolChanges),
+        before: Option<(&Look, Terms<'_>)>,
+        (now, terms): (&Look, Terms<'_>),
     ) -> Option<Change> {
         self.spans += 1;
-        for lack in lacks {
+        let lacks: BTreeSet<Lack> =
+            now.lacks.iter().chain(before.iter().flat_map(|(look, _)| &look.lacks)).copied().collect();
+        for lack in &lacks {
             *self.lacks.entry(*lack).or_default() += 1;
         }
-        let agent = self.by_agent.entry(agent(span)).or_default();
-        agent.spans += 1;
+        let agent = self.agent(span);
+        let tally = self.by_agent.entry(agent.clone()).or_default();
+        tally.spans += 1;
         if lacks.iter().any(|lack| matches!(lack, Lack::NoTexts | Lack::NotAnalysed | Lack::Failed)) {
             return None;
         }
@@ -169,10 +204,30 @@ impl Tally {
         for finding in span.security_findings.iter().filter(|finding| !is_replayed(finding)) {
             *self.not_replayed.entry(finding.detector.to_string()).or_default() += 1;
         }
-        let kept = Kept { masked: lacks.contains(&Lack::Masked), changes };
-        let types = seen(span, now, &kept);
-        let after = decision_after(span, now, rules, &kept);
-        let before = &*span.enforcement;
+        let masked = lacks.contains(&Lack::Masked);
+        let kept = |terms: &Terms<'_>| Kept { masked, changes: terms.changes };
+        let mut types = seen(span, &now.findings, &kept(&terms));
+        let after = decision_after(span, &now.findings, terms.enforcement, &kept(&terms));
+        let before = match before {
+            None => span.enforcement.to_string(),
+            Some((look, terms)) => {
+                let former = seen(span, &look.findings, &kept(&terms));
+                let of = |name: &String| former.get(name).and_then(|seen| seen.after);
+                types.extend(
+                    former
+                        .keys()
+                        .filter(|name| !types.contains_key(*name))
+                        .cloned()
+                        .collect::<Vec<_>>()
+                        .into_iter()
+                        .map(|name| (name, Seen { before: None, after: None })),
+                );
+                types.iter_mut().for_each(|(name, seen)| seen.before = of(name));
+                types.retain(|_, seen| seen.before.is_some() || seen.after.is_some());
+                decision_after(span, &look.findings, terms.enforcement, &kept(&terms)).to_owned()
+            }
+        };
+        let agent = self.by_agent.entry(agent).or_default();
         for (count, decision) in [(&mut agent.blocked_before, "blocked"), (&mut agent.flagged_before, "flagged")] {
             *count += u64::from(before == decision);
         }
@@ -187,12 +242,16 @@ impl Tally {
         }
         self.changed += 1;
         agent.changed += 1;
-        Some(Change { findings, decision_before: before.to_owned(), decision_after: after })
+        Some(Change { findings, decision_before: before, decision_after: after })
     }
-}
 
-fn agent(span: &SpanRecord) -> String {
-    span.agent_id.clone().unwrap_or_default()
+    /// Under which name a call counts: agents' names are strangers' words, and no more of them are held than may be.
+    fn agent(&self, span: &SpanRecord) -> String {
+        let name = span.agent_id.clone().unwrap_or_default();
+        let is_held =
+            self.agents_max == 0 || self.by_agent.len() < self.agents_max || self.by_agent.contains_key(&name);
+        if is_held { name } else { OTHER_AGENTS.to_owned() }
+    }
 }
 
 /// Whether what a finding is about may be masked in the stored text.

@@ -1,22 +1,13 @@
 //! What the settings would have asked of a call and a replay does not: so that nobody takes its silence for an answer.
 
-use serde::Serialize;
 use weir_config::Settings;
 use weir_models::Slot;
 
-use crate::boot::{StartError, models};
-
-/// Something that is not asked.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Unasked {
-    /// What findings and metrics call it.
-    pub(super) name: &'static str,
-    /// What is therefore not said.
-    pub(super) what: &'static str,
-}
+use super::{StartError, models};
+use crate::replay::Unasked;
 
 /// All of it under these settings.
-pub(super) fn all(settings: &Settings) -> Result<Vec<Unasked>, StartError> {
+pub(crate) fn all(settings: &Settings) -> Result<Vec<Unasked>, StartError> {
     let models = models::named(settings)?.into_iter().filter(|(slot, is_on, _)| *is_on && *slot != Slot::Judge);
     let mut all: Vec<Unasked> =
         models.map(|(slot, ..)| Unasked { name: slot.name(), what: "the model of the settings is not run" }).collect();
