@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_config::Settings;
-use weir_config::vocab::Finding;
 use weir_inference::{Analyser, Call, Plan, Scratch};
 use weir_storage::record::SpanRecord;
 
-use super::tally::{Lack, lacks};
+use super::tally::{Lack, Look, lacks};
 use crate::process::plan;
 use crate::settle::inspection::{self, How, Inspection};
 use crate::settle::recorded::Recorded;
@@ -19,12 +18,6 @@ pub(crate) struct Looker<'a> {
     analyser: &'a Analyser,
     plan: Arc<Plan>,
     scratch: Scratch,
-}
-
-/// What a look found, and what it lacked.
-pub(crate) struct Look {
-    pub(crate) findings: Vec<Finding>,
-    pub(crate) lacks: Vec<Lack>,
 }
 
 impl<'a> Looker<'a> {

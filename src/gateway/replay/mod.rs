@@ -12,7 +12,8 @@ mod trial;
 
 pub(crate) use look::Looker;
 pub(crate) use replays::Refused;
-pub use replays::{ReplayMeans, Replays};
+pub use replays::Replays;
+pub use runs::ReplayMeans;
 pub(crate) use runs::{Progress, ReplayChange, ReplayState, Run, StoppedBy};
 pub(crate) use tally::{Change, Tally, Terms, Unasked};
 pub(crate) use trial::ReplayRequest;

@@ -8,16 +8,11 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use uuid::Uuid;
-use weir_config::Settings;
 use weir_config::vocab::TenantId;
-use weir_inference::Analyser;
-use weir_storage::SpanLog;
 
-use super::runs::{ReplayState, Run};
-use super::tally::Unasked;
+use super::runs::{ReplayMeans, ReplayState, Run};
 use super::trial::{ReplayRequest, Trial};
 
 /// Replays that wait or run, of all tenants.
@@ -25,20 +20,6 @@ const WAITING_MAX: usize = 8;
 /// Replays that are over and still shown: of one tenant, and of all.
 const KEPT_OF_TENANT_MAX: usize = 5;
 const KEPT_MAX: usize = 32;
-
-/// What replays work with.
-pub struct ReplayMeans {
-    /// The record.
-    pub spans: Arc<dyn SpanLog>,
-    /// The detectors and rules in force.
-    pub analyser: Arc<Analyser>,
-    /// The settings in force.
-    pub settings: Arc<ArcSwap<Settings>>,
-    /// What the settings would ask of a call and a replay does not.
-    pub(crate) unasked: fn(&Settings) -> Vec<Unasked>,
-    /// Called first on each thread that replays: the work can wait.
-    pub on_thread: fn(),
-}
 
 /// Replays that were asked for.
 pub struct Replays {

@@ -1,20 +1,23 @@
 //! One replay that was asked for: how far it is, and what has come of it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
 use uuid::Uuid;
+use weir_config::Settings;
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
+use weir_inference::Analyser;
 use weir_storage::query::Page;
 use weir_storage::record::SpanRecord;
 use weir_storage::{ReadError, SpanLog};
 
 use super::look::Looker;
-use super::replays::ReplayMeans;
-use super::tally::{Change, Tally, Terms};
+use super::tally::{Change, Tally, Terms, Unasked};
 use super::trial::{Against, ReplayRequest, Trial, beside};
 
 /// Spans, and about how many bytes of them, that are in memory at a time.
@@ -29,6 +32,20 @@ const AGENTS_MAX: usize = 500;
 /// Attempts at what the store was too busy for, and the wait between two.
 const ATTEMPTS: u32 = 20;
 const ATTEMPT_WAIT: Duration = Duration::from_millis(250);
+
+/// What replays work with.
+pub struct ReplayMeans {
+    /// The record.
+    pub spans: Arc<dyn SpanLog>,
+    /// The detectors and rules in force.
+    pub analyser: Arc<Analyser>,
+    /// The settings in force.
+    pub settings: Arc<ArcSwap<Settings>>,
+    /// What the settings would ask of a call and a replay does not.
+    pub(crate) unasked: fn(&Settings) -> Vec<Unasked>,
+    /// Called first on each thread that replays: the work can wait.
+    pub on_thread: fn(),
+}
 
 /// How far a replay is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]

@@ -14,7 +14,6 @@ use weir_config::vocab::{Finding, Severity};
 use weir_inference::{ANOTHER_TOOL, CHANGE_SIGNS, CLASSIFIER, TOOL_CHANGED};
 use weir_storage::record::SpanRecord;
 
-use super::look::Look;
 use crate::enforce::{self, Decision};
 
 /// Detectors that look again, beside the embedded classifier.
@@ -86,6 +85,12 @@ pub(crate) fn lacks(span: &SpanRecord, text_bytes: usize) -> Vec<Lack> {
 
 fn is_masked(text: &str) -> bool {
     text.contains("[SECRET:") || text.contains("[PII:")
+}
+
+/// What a look found, and what it lacked.
+pub(crate) struct Look {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) lacks: Vec<Lack>,
 }
 
 /// One type of finding of a span.
