@@ -77,7 +77,7 @@ export function FindingsPage({ params, me }) {
         ${mayTry && group && html`<p><a class="button" href=${address("replay", { finding_type: shown[0] && shown[0].finding.finding_type })}>Try a change of rules over such calls</a></p>`}
         <${Table}
           caption="Findings, newest first"
-          columns=${mayTry ? [...COLUMNS, TRY] : COLUMNS}
+          columns=${mayTry ? [...COLUMNS.slice(0, -1), ALLOW_OR_TRY] : COLUMNS}
           rows=${shown}
           id=${({ span, finding }) => `${span.span_id}${finding.id}`}
           open=${({ span }) => address("trace", { id: span.trace_id, span: span.span_id })}
@@ -91,16 +91,20 @@ export function FindingsPage({ params, me }) {
 const COLUMNS = [
   { name: "Time", cell: ({ span }) => time(span.start_time), title: ({ span }) => span.start_time },
   { name: "Severity", cell: ({ finding }) => html`<${Severity} value=${finding.severity} />` },
-  { name: "Type", cell: ({ finding }) => finding.finding_type },
-  { name: "Rule", cell: ({ finding }) => (finding.metadata && finding.metadata.rule) || finding.detector },
+  { name: "Type and rule", cell: ({ finding }) => html`${finding.finding_type}<div class="gone">${(finding.metadata && finding.metadata.rule) || finding.detector}</div>` },
   { name: "Words", cell: ({ finding }) => html`<span class="text mono evidence" dir="auto">${visible(finding.evidence || NONE)}</span>`, className: "wide" },
   { name: "Agent or client", cell: ({ span }) => visible(span.agent_id || span.client || NONE), className: "wide" },
   { name: "Score", cell: ({ span }) => html`<${Score} value=${span.security_score} />` },
   { name: "Allow", cell: (one) => one.finding.evidence && html`<${Copy} label="Copy allow rule" text=${allowRule(one)} />` },
 ];
 
-/** Leads to the page where the line is tried on calls that have such a finding, before it is put into the rules. */
-const TRY = {
-  name: "Try",
-  cell: (one) => one.finding.evidence && html`<a class="button small" href=${address("replay", { rules: `allow:\n  ${allowRule(one)}\n`, finding_type: one.finding.finding_type })}>What would it change?</a>`,
+/** The line to copy, and the page where it is tried on calls that have such a finding before it is put into the rules. */
+const ALLOW_OR_TRY = {
+  name: "Allow",
+  cell: (one) =>
+    one.finding.evidence &&
+    html`<div class="stacked">
+      <${Copy} label="Copy allow rule" text=${allowRule(one)} />
+      <a class="button small" href=${address("replay", { rules: `allow:\n  ${allowRule(one)}\n`, finding_type: one.finding.finding_type })}>What would it change?</a>
+    </div>`,
 };

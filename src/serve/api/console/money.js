@@ -146,6 +146,7 @@ function Chart({ points, names, field, label, range }) {
       {
         width: place.current.clientWidth,
         height: 240,
+        padding: [null, 28, null, null],
         cursor: { drag: { x: false, y: false } },
         series: [{}, ...names.map((one, at) => ({ label: visible(one ?? "none").slice(0, 40), stroke: COLOURS[at % COLOURS.length], width: 2, points: { show: times.length < 40 } }))],
         axes: [axis, { ...axis, size: 70, label }],

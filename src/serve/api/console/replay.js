@@ -96,7 +96,7 @@ function Begin({ params }) {
         <legend>The change</legend>
         <label class="rules">
           <span>Rules and allow rules, in the form of a rule file. They come on top of your rules folder's; the same id takes a rule's place.</span>
-          <textarea rows="9" spellcheck="false" value=${form.rules} onInput=${set("rules")} placeholder="allow:&#10;  - {id: …, about: …, phrases: […]}"></textarea>
+          <textarea rows="9" spellcheck="false" value=${form.rules} onInput=${set("rules")} placeholder=${"allow:\n  - {id: …, about: …, phrases: […]}"}></textarea>
         </label>
         <div class="line">
           <button type="button" class="small" onClick=${() => setForm({ ...form, rules: `${form.rules}${form.rules && !form.rules.endsWith("\n") ? "\n" : ""}${EXAMPLE}` })}>Add an example of a rule</button>
@@ -174,7 +174,8 @@ function paramsOf({ rules, without, settings, finding_type, agent_id, model, lim
 
 function Result({ one, over }) {
   const sum = one.summary;
-  const types = Object.entries(sum.by_type);
+  const differs = ([, type]) => type.new + type.gone + type.severity_changed;
+  const types = Object.entries(sum.by_type).sort((a, b) => differs(b) - differs(a));
   const agents = Object.entries(sum.by_agent).filter(([, agent]) => agent.changed > 0);
   const gained = types.reduce((all, [, type]) => all + type.new, 0);
   const lost = types.reduce((all, [, type]) => all + type.gone, 0);
@@ -218,7 +219,7 @@ function Result({ one, over }) {
 }
 
 const TYPES = [
-  { name: "Type", cell: ([name]) => name, className: "wide" },
+  { name: "Type", cell: ([name]) => name },
   { name: "Calls before", cell: ([, type]) => count(type.spans_before), className: "number" },
   { name: "Calls after", cell: ([, type]) => count(type.spans_after), className: "number" },
   { name: "Gained", cell: ([, type]) => count(type.new), className: "number" },
