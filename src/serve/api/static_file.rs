@@ -57,7 +57,8 @@ impl StaticFile {
         })
     }
 
-    fn unpacked(&self) -> Result<Bytes, ErrorAnswer> {
+    /// The file as it is for whoever does not accept gzip.
+    pub(super) fn unpacked(&self) -> Result<Bytes, ErrorAnswer> {
         if !self.is_packed {
             return Ok(Bytes::from_static(self.bytes));
         }
@@ -90,6 +91,12 @@ impl StaticFile {
         headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
         headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
         Ok(response)
+    }
+
+    /// Bytes that it takes in the binary.
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Bytes that a browser which accepts gzip gets.
