@@ -88,8 +88,8 @@ def load(path, errors):
             rows.append((where, row))
     if not rows:
         errors.append(f"{short}: no rows")
-    elif not 40 <= len(rows) <= 60:
-        errors.append(f"{short}: {len(rows)} rows (40 to 60 wanted)")
+    elif not 35 <= len(rows) <= 60:
+        errors.append(f"{short}: {len(rows)} rows (35 to 60 wanted)")
     share = sum(r["label"] == "attack" for _, r in rows) / max(1, len(rows))
     # Files of developers' harmless texts hold no attacks on purpose.
     if rows and not (m and m["kind"] == "benign_dev") and not 0.5 <= share <= 0.7:
