@@ -217,17 +217,11 @@ impl Tally {
             None => span.enforcement.to_string(),
             Some((look, terms)) => {
                 let former = seen(span, &look.findings, &kept(&terms));
-                let of = |name: &String| former.get(name).and_then(|seen| seen.after);
-                types.extend(
-                    former
-                        .keys()
-                        .filter(|name| !types.contains_key(*name))
-                        .cloned()
-                        .collect::<Vec<_>>()
-                        .into_iter()
-                        .map(|name| (name, Seen { before: None, after: None })),
-                );
-                types.iter_mut().for_each(|(name, seen)| seen.before = of(name));
+                types.values_mut().for_each(|seen| seen.before = None);
+                for (name, of_former) in former {
+                    let seen = types.entry(name).or_insert(Seen { before: None, after: None });
+                    seen.before = of_former.after;
+                }
                 types.retain(|_, seen| seen.before.is_some() || seen.after.is_some());
                 decision_after(span, &look.findings, terms.enforcement, &kept(&terms)).to_owned()
             }

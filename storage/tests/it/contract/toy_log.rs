@@ -290,7 +290,7 @@ impl SpanLog for ToyLog {
         });
         let truncated = points.len() > asked.points_max as usize;
         points.truncate(asked.points_max as usize);
-        Ok(Series { points, truncated })
+        Ok(Series { points, truncated, ..Series::default() })
     }
 
     fn stats(&self, tenant_id: TenantId) -> Result<Stats, ReadError> {
