@@ -15,6 +15,7 @@ FOLDS = 6
 PLACED = {
     "bipia-train": 0, "arcanum-taxonomy": 1, "garak": 1, "in-the-wild-jailbreaks": 2, "tasktracker": 3, "aisafetylab": 3,
     "spikee": 4, "pincer": 4, "redteamcua": 5, "goodwiins-multilang": 5, "pif-benchmark": 5,
+    "written-ash": 0, "written-birch": 2, "written-cedar": 4,
 }
 
 # Harmless rows that look otherwise: trigger words, role play, security, borderline questions.
@@ -26,7 +27,8 @@ BORDERLINE = set(
 
 
 def family(source):
-    """Those that share texts, writers or a way of making; all composed sources draw on one bank of phrases."""
+    """Those that share texts, writers or a way of making; all composed sources draw on one bank of phrases. Of the written texts each
+    brief is one, so that what stands in several briefs counts; they are left out by who wrote them (`fold`)."""
     name = FIRST.get(source, source)
     return "synth-" if name.startswith(("synth-", "made-")) else name
 
@@ -34,4 +36,6 @@ def family(source):
 def fold(source):
     """The part in which a source is left out; composed sources (`synth-`) are only ever trained on: -1."""
     name = family(source)
+    if name.startswith("written-"):
+        name = "-".join(name.split("-")[:2])
     return -1 if name == "synth-" else PLACED.get(name, zlib.crc32(name.encode()) % FOLDS)

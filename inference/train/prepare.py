@@ -9,6 +9,7 @@ training and use share one reader.
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -60,6 +61,28 @@ def made():
     return [{**of(at, role, form), "text": text} for at, (role, form, text) in enumerate(agents.texts())]
 
 
+WRITTEN = pathlib.Path(__file__).resolve().parents[1] / "data" / "written"
+LABEL = {"direct": "injection", "extraction": "injection", "jailbreak": "jailbreak"}
+
+
+def written():
+    """The texts written for the project: those to fit on, and those of the briefs that are set aside."""
+    block = re.search(r"```\n(ash-[\s\S]*?)```", (WRITTEN / "README.md").read_text(encoding="utf-8"))
+    aside = set(block.group(1).split())
+    parts = {"written-train": [], "written-aside": []}
+    for file in sorted(WRITTEN.rglob("*.jsonl")):
+        lines = [json.loads(line) for line in open(file, encoding="utf-8")]
+        rows = [line for line in lines if "text" in line]
+        for at, row in enumerate(rows):
+            label = "benign" if row["label"] == "harmless" else LABEL.get(row["kind"], "indirect_injection")
+            # The crate tells apart what somebody asks and what is handed to the model; of system prompts it reads none.
+            role = "user" if row["role"] in ("user", "system") else "tool"
+            of = {"id": f"{file.stem}-{at}", "label": label, "source": f"written-{file.stem}", "lang": row["language"], "role": role}
+            more = {"text": row["text"], "kind": row["kind"], "written_role": row["role"]}
+            parts["written-aside" if file.stem in aside else "written-train"].append({**of, **more})
+    return parts
+
+
 def main():
     data, out = map(pathlib.Path, sys.argv[1:3])
     out.mkdir(parents=True, exist_ok=True)
@@ -67,6 +90,8 @@ def main():
     for name in SETS:
         through(program, data / f"{name}.jsonl", out / f"{name}.jsonl")
     show(program, made(), out / "made-agents.jsonl")
+    for name, rows in written().items():
+        show(program, rows, out / f"{name}.jsonl")
 
 
 if __name__ == "__main__":
