@@ -67,6 +67,13 @@ def long_requests(entry, end=""):
     return ":".join([str(tiers[0] * 1000)] + ["-" if not value else per_million(value) for value in above])
 
 
+def in_proportion(price, tier_input):
+    """What a tier that says only its input's price takes for output: the same share of the usual one."""
+    if not price[0] or not price[1]:
+        return price[1] or 0.0
+    return float(Decimal(repr(price[1])) * Decimal(repr(tier_input)) / Decimal(repr(price[0])))
+
+
 def row(name, entry):
     price = [entry.get(column) for column in COLUMNS]
     price[4] = written_long(entry)
@@ -98,7 +105,7 @@ def row(name, entry):
         if price[0] is None or entry.get(f"input_cost_per_token{end}") is None:
             continue
         rates = [entry.get(f"{column}{end}") for column in COLUMNS[:4]] + [written_long(entry, end)]
-        rates[1] = rates[1] or 0.0
+        rates[1] = rates[1] or in_proportion(price, rates[0])
         rates[3] = rates[3] or None
         above = long_requests(entry, end)
         cells.append(":".join([tier, *map(cell, rates), *([above] if above else [])]))

@@ -269,11 +269,20 @@ fn per_token(entry: &Map<String, Value>) -> Result<Option<Price>, String> {
         let hour = positive(&format!("cache_creation_input_token_cost_above_1hr{end}"))?;
         Ok(hour.or(positive(&format!("cache_creation_input_token_cost_above_12hr{end}"))?))
     };
+    let usual_output = read("output_cost_per_token")?.unwrap_or(0);
     let tier = |end: &str| -> Result<Option<TierRates>, String> {
-        let Some(input) = read(&format!("input_cost_per_token{end}"))? else { return Ok(None) };
+        let Some(tier_input) = read(&format!("input_cost_per_token{end}"))? else { return Ok(None) };
+        // A tier that says only what its input costs takes the same share of the usual price for its output.
+        let in_proportion = || match input.filter(|input| *input > 0) {
+            Some(input) => {
+                let share = u128::from(usual_output) * u128::from(tier_input) / u128::from(input);
+                u64::try_from(share).unwrap_or(u64::MAX)
+            }
+            None => usual_output,
+        };
         Ok(Some(TierRates {
-            input,
-            output: read(&format!("output_cost_per_token{end}"))?.unwrap_or(0),
+            input: tier_input,
+            output: read(&format!("output_cost_per_token{end}"))?.filter(|rate| *rate > 0).unwrap_or_else(in_proportion),
             cache_read: read(&format!("cache_read_input_token_cost{end}"))?,
             cache_write: positive(&format!("cache_creation_input_token_cost{end}"))?,
             cache_write_1h: written_long(end)?,
@@ -282,7 +291,7 @@ fn per_token(entry: &Map<String, Value>) -> Result<Option<Price>, String> {
     };
     Ok(Some(Price {
         input: input.unwrap_or(0),
-        output: read("output_cost_per_token")?.unwrap_or(0),
+        output: usual_output,
         cache_read: read("cache_read_input_token_cost")?,
         cache_write: positive("cache_creation_input_token_cost")?,
         cache_write_1h: written_long("")?,

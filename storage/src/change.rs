@@ -7,6 +7,7 @@ use crate::alerts::{Accepted, AlertKey, AlertRecord, Claim, Claimant, Heard, Sig
 use crate::audit::AuditEvent;
 use crate::cursor::{Cursor, Fate};
 use crate::error::NotWritten;
+use crate::charges::{BatchCharge, Booked};
 use crate::objects::MadeObject;
 use crate::offences::{BlockedAddress, Offence};
 use crate::queue::Held;
@@ -93,6 +94,11 @@ pub(crate) enum Change {
         built: Result<String, String>,
     },
     SaveSpend(Vec<SpendRow>),
+    /// The same, with what is charged of the results of a batch.
+    ChargeBatch {
+        rows: Vec<SpendRow>,
+        charge: BatchCharge,
+    },
     NoteOffence(Offence),
     /// Objects that tenants have made at providers.
     NoteObjects(Vec<MadeObject>),
@@ -155,7 +161,7 @@ impl Change {
             Self::TouchKeys(_) => "touch_keys",
             Self::Audit(_) => "write_audit",
             Self::AskReport { .. } | Self::CompleteReport { .. } => "write_report",
-            Self::SaveSpend(_) => "write_spend",
+            Self::SaveSpend(_) | Self::ChargeBatch { .. } => "write_spend",
             Self::NoteOffence(_) => "write_offence",
             Self::NoteObjects(_) => "write_objects",
             Self::AddLate(_) => "write_verdict",
@@ -241,6 +247,8 @@ answers! {
     Waiting(Option<u64>),
     /// Tenants whose spend was left out, each with the second of its deletion.
     Deleted(Vec<(TenantId, i64)>),
+    /// Whether results of a batch were charged.
+    Booked(Booked),
     /// The address that is turned away for it.
     Turned(Option<BlockedAddress>),
     /// What becomes of sightings, in their order.

@@ -13,6 +13,7 @@ pub mod alerts;
 mod attributes;
 pub mod audit;
 mod change;
+mod charges;
 mod claim;
 mod cursor;
 mod encode;
@@ -45,6 +46,7 @@ pub mod usage;
 mod verdicts;
 mod writer;
 
+pub use charges::{BATCH_ID_BYTES_MAX, BatchCharge, BatchId, Booked, CHARGES_KEPT_US, CHARGES_MAX};
 pub use claim::{Joined, Neighbour, ReadingClaim, UseClaim, UsePhase};
 pub use cursor::{Cursor, Fate, Inserted, SpanBatch, TracePlace, TraceRest};
 pub use error::{Dropped, NotTaken, NotWritten, OpenError, ReadError};

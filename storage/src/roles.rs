@@ -14,6 +14,7 @@ use weir_config::vocab::{Finding, KeyId, SpanId, TenantId, Timestamp, TraceId};
 use crate::actions::ActionsSummary;
 use crate::alerts::{Accepted, AlertFilter, AlertKey, AlertRecord, Claim, Claimant, Heard, Sighting, Step, StepDone};
 use crate::audit::{AuditCheck, AuditEntry, AuditEvent};
+use crate::charges::{BatchCharge, BatchId, Booked};
 use crate::claim::ReadingClaim;
 use crate::cursor::{Cursor, Inserted, SpanBatch, TracePlace, TraceRest};
 use crate::error::{NotTaken, NotWritten, ReadError};
@@ -466,6 +467,19 @@ pub trait SpendBook: Send + Sync + 'static {
     /// # Errors
     /// See [`ReadError`].
     fn load_spend(&self, now_s: i64) -> Result<Vec<SpendRow>, ReadError>;
+
+    /// How much has been charged of the results of a batch, in nanodollars; `None` where nothing is known of them.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn charged(&self, id: &BatchId) -> Result<Option<u64>, ReadError>;
+
+    /// Keeps these rows as [`save_spend`](Self::save_spend) does and, in the same transaction, how much has been charged of the results of
+    /// a batch; neither where something else had been charged of them than the charge says.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn charge_batch(&self, rows: Vec<SpendRow>, charge: BatchCharge) -> Result<Booked, NotWritten>;
 }
 
 /// Offences of addresses, and which of them are turned away. They are the gateway's, of all tenants together.

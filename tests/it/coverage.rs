@@ -631,7 +631,7 @@ fn span_of(gateway: &Gateway, next: &Mutex<Vec<u8>>, cell: &Cell, words: &str) -
         };
         *next.lock().unwrap() =
             events.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).flat_map(told_on_socket).collect();
-        return says_on_socket(gateway, &create);
+        return says_on_socket(gateway, "/v1/responses", &create);
     }
     let head =
         format!("HTTP/1.1 200 OK\r\nContent-Type: {}\r\nContent-Length: {}\r\n\r\n", cell.content_type, said.len());

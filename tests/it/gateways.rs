@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::batches;
 use crate::ingest::{INGEST, chat, post, request, span};
 use crate::stores::{Three, name, shared};
 use crate::support::{
@@ -84,6 +85,16 @@ fn served(gateways: &[Gateway], each: usize, request: &[u8], goes_on: impl Fn(us
         }
     });
     served.into_inner()
+}
+
+#[test]
+#[ignore = "starts three stores: .ci/full"]
+fn results_of_a_batch_are_charged_once_by_all_gateways_on_the_stores() {
+    let (three, database, provider) = (&Three::new(), name(), batches::provider());
+    let pair = gateways(three, &database, 2, &provider, batches::CAPS);
+    let (_, key) = tenant(&pair);
+    let pair: [Gateway; 2] = pair.try_into().unwrap_or_else(|_| panic!("two"));
+    end(batches::are_charged_once(pair, Some(&key)).into(), &database);
 }
 
 /// The sum of a metric's samples whose labels contain `labels`; metrics are shown to whoever has a key here.

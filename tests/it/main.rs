@@ -17,6 +17,7 @@ mod analysis;
 mod anomalies;
 mod api;
 mod backup;
+mod batches;
 mod bodies;
 mod book;
 mod boundary;

@@ -155,10 +155,27 @@ on_both_drivers_in_full! {
         let results = format!("{}\n{}\n", line("a", "gpt-5"), line("b", "gpt-5-mini"));
         let message = json!({ "type": "message", "role": "assistant", "model": "claude-sonnet-4-5-20250929", "content": [{ "type": "text", "text": "said in a batch" }], "stop_reason": "end_turn", "usage": { "input_tokens": 1000, "output_tokens": 100 } });
         let messages = format!("{}\n", json!({ "custom_id": "a", "result": { "type": "succeeded", "message": message } }));
+        // 600 tokens of the first call's 1000 were cached; of its output 20 tokens were thought. 0.15 and 1.25 a million, 0.03 from the cache.
+        let gemini = (400 * 150 + 600 * 30 + 120 * 1250) + (1000 * 50 + 100 * 200);
+        let generated = |model: &str, usage: Value| json!({ "candidates": [{ "content": { "role": "model", "parts": [{ "text": "said by Gemini" }] }, "finishReason": "STOP" }],
+            "modelVersion": model, "usageMetadata": usage, "responseId": model });
+        let first = generated("gemini-2.5-flash", json!({ "promptTokenCount": 1000, "cachedContentTokenCount": 600, "candidatesTokenCount": 100, "thoughtsTokenCount": 20, "totalTokenCount": 1120 }));
+        let second = generated("gemini-2.5-flash-lite", json!({ "promptTokenCount": 1000, "candidatesTokenCount": 100, "totalTokenCount": 1100 }));
+        let inlined = json!({ "inlinedResponses": [{ "response": first, "metadata": { "key": "a" } }, { "response": second, "metadata": { "key": "b" } }] });
+        // An operation says all of it twice.
+        let operation = serde_json::to_string_pretty(&json!({ "name": "batches/b2",
+            "metadata": { "@type": "type.googleapis.com/google.ai.generativelanguage.v1main.GenerateContentBatch", "model": "models/gemini-2.5-flash", "name": "batches/b2",
+                "output": { "inlinedResponses": inlined }, "state": "BATCH_STATE_SUCCEEDED" },
+            "done": true, "response": { "@type": "type.googleapis.com/google.ai.generativelanguage.v1main.GenerateContentBatchOutput", "inlinedResponses": inlined } })).unwrap();
+        let lines = format!("{}\n{}\n", json!({ "key": "a", "response": first }), json!({ "key": "b", "response": second }));
+        let other_lines = format!("{{\"response\":{first},\"key\":\"a\"}}\n{{\"response\":{second},\"key\":\"b\"}}\n");
         for (path, content_type, body, cost, words) in [
             // Half of the usual prices: 0.625 and 5, 0.125 and 1 a million.
             ("/v1/files/file-1/content", "application/octet-stream", results, 1000 * 625 + 100 * 5000 + 1000 * 125 + 100 * 1000, "ok"),
             ("/v1/messages/batches/b1/results", "application/x-jsonl", messages, 1000 * 1500 + 100 * 7500, "said in a batch"),
+            ("/v1beta/batches/b2", "application/json; charset=UTF-8", operation, gemini, "said by Gemini"),
+            ("/v1beta/files/batch-b2:download?alt=media", "application/octet-stream", lines, gemini, "said by Gemini"),
+            ("/download/v1beta/files/batch-b3:download?alt=media", "application/json", other_lines, gemini, "said by Gemini"),
         ] {
             let answer = format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
             let upstream = Upstream::always(answer.into_bytes());

@@ -393,10 +393,11 @@ pub(crate) fn await_message(peer: &mut Peer) {
 }
 
 /// Says one thing on a socket of its own and hears one answer to its end; the span of that turn.
-pub(crate) fn says_on_socket(gateway: &Gateway, message: &Value) -> Value {
-    let mut client = open(gateway, "/v1/responses");
+pub(crate) fn says_on_socket(gateway: &Gateway, path: &str, message: &Value) -> Value {
+    let mut client = open(gateway, path);
     client.say(says(message));
-    client.read_until(|bytes| messages(bytes).iter().any(|message| message["type"] == "response.completed"));
+    let ends = |message: &Value| matches!(message["type"].as_str(), Some("response.completed" | "response.done"));
+    client.read_until(|bytes| messages(bytes).iter().any(ends));
     drop(client);
     // The socket's own record is the last: that of the turn is there when it is.
     eventually("the socket and its turn are recorded", || {

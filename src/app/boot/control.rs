@@ -21,6 +21,7 @@ use crate::identity::Identities;
 use crate::ingest::Intake;
 use crate::meter::Registry;
 use crate::money::Spend;
+use crate::process::charges::ResultCharges;
 use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
 use crate::ops::memory::GivingBack;
@@ -60,6 +61,7 @@ pub(super) struct Control {
     pub(super) registry: Arc<Registry>,
     pub(super) upstreams: Arc<SharedUpstreams>,
     pub(super) spend: Arc<Spend>,
+    pub(super) charges: Arc<ResultCharges>,
     pub(super) settings: Arc<ArcSwap<Settings>>,
     pub(super) golden: Option<Arc<GoldenSet>>,
     pub(super) receipt_key: Option<PublicKey>,
@@ -143,6 +145,7 @@ impl Control {
             registry,
             upstreams,
             spend,
+            charges,
             settings,
             golden,
             receipt_key,
@@ -177,7 +180,7 @@ impl Control {
         }
         tokio::spawn(keep_uses_written(identities));
         tokio::spawn(keep_memory_small());
-        tokio::spawn(keep::keep(spend, store.clone(), sharing));
+        tokio::spawn(keep::keep((spend, charges), store.clone(), sharing));
         if probing.enabled {
             let schedule = Schedule {
                 interval: Duration::from_secs(u64::from(probing.interval_seconds)),

@@ -10,6 +10,7 @@ use weir_storage::{ReadError, SpendBook, SpendRow, Store};
 
 use super::sharing::Sharing;
 use crate::money::{KeptSpend, Spend};
+use crate::process::charges::{Books, ResultCharges};
 
 /// How long spend stands in memory only.
 const KEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,12 +26,8 @@ pub(super) fn restore(spend: &Spend, store: &dyn SpendBook) -> Result<(), ReadEr
 /// Writes down what changed, and hears which tenants another process has deleted. Blocks until it is durable; what could
 /// not be written is tried again the next time.
 pub(super) fn save(spend: &Spend, store: &dyn SpendBook) -> bool {
-    spend.keep(|rows| match store.save_spend(rows.iter().cloned().map(row).collect()) {
-        Ok(deleted) => {
-            let now_s = Timestamp::now().micros() / MICROS_PER_SECOND;
-            deleted.into_iter().for_each(|(tenant, deleted_s)| spend.erase_until(tenant, deleted_s, now_s));
-            true
-        }
+    spend.keep(|rows| match (Books { book: store, spend }).save(rows) {
+        Ok(()) => true,
         Err(error) => {
             tracing::warn!(%error, accounts = rows.len(), "spend could not be saved; it stays in memory, and saving will be retried");
             false
@@ -64,18 +61,20 @@ fn kept(row: SpendRow) -> KeptSpend {
     KeptSpend { tenant, agent, window, period_start_s, since_s, spent_nano_usd }
 }
 
-fn row(kept: KeptSpend) -> SpendRow {
-    let KeptSpend { tenant, agent, window, period_start_s, since_s, spent_nano_usd } = kept;
-    SpendRow { tenant, agent, window, period_start_s, since_s, spent_nano_usd }
-}
-
 /// Does that again and again.
-pub(super) async fn keep(spend: Arc<Spend>, store: Store, sharing: Option<Arc<Sharing>>) {
+pub(super) async fn keep(
+    (spend, charges): (Arc<Spend>, Arc<ResultCharges>),
+    store: Store,
+    sharing: Option<Arc<Sharing>>,
+) {
     loop {
         tokio::time::sleep(KEEP_INTERVAL).await;
-        let (spend, store, sharing) = (Arc::clone(&spend), store.clone(), sharing.clone());
+        let (spend, charges) = (Arc::clone(&spend), Arc::clone(&charges));
+        let (store, sharing) = (store.clone(), sharing.clone());
         let saving = move || {
             let sharing = sharing.as_deref();
+            // What is left is tried again the next time.
+            let _left = !charges.catch_up(&store);
             let knows_others = save(&spend, &store) && hear(&spend, &store, sharing);
             let gateways = store.gateways().or(sharing.map(Sharing::gateways));
             spend.divide(gateways.unwrap_or(1), knows_others);

@@ -76,7 +76,7 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
     let (skip, storable) = admission(core, settings, &head);
     let retrieval = inspect::retrieves_response(head.method(), head.path());
     let billable = bills(&head, route.operation) && !retrieval;
-    let results = inspect::fetches_results(head.method(), head.path()).then(|| Box::from(head.path()));
+    let results = inspect::fetched_results(head.method(), head.path());
     let (dialect, line) = (route.dialect, head.line());
     let opening =
         Opening { ids, source: address, dialect, moments, line, billable, retrieval, results, skip, storable };

@@ -101,53 +101,11 @@ impl<T> Background<T> {
     }
 }
 
-/// Results of batches that are remembered as charged.
-const CHARGED_MAX: usize = 16_384;
-
-/// What has been charged already, in nanodollars: bounded, the oldest is forgotten first.
-#[derive(Default)]
-pub(crate) struct Charged {
-    inner: Mutex<(HashMap<Key, u64>, VecDeque<Key>)>,
-}
-
-impl Charged {
-    /// What is to be charged of results that cost `nano_usd` as far as they have come: all of it the first time, then what a longer
-    /// fetch brings beyond those before; `None` where nothing is new.
-    pub(crate) fn beyond(&self, tenant: TenantId, path: &str, nano_usd: u64) -> Option<u64> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let (known, order) = &mut *inner;
-        let key = (tenant, Box::from(path));
-        if let Some(before) = known.get_mut(&key) {
-            let more = nano_usd.checked_sub(*before).filter(|more| *more > 0)?;
-            *before = nano_usd;
-            return Some(more);
-        }
-        known.insert(key.clone(), nano_usd);
-        order.push_back(key);
-        if order.len() > CHARGED_MAX
-            && let Some(oldest) = order.pop_front()
-        {
-            known.remove(&oldest);
-        }
-        Some(nano_usd)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const TENANT: TenantId = TenantId::DEFAULT;
-
-    #[test]
-    fn results_are_charged_once_and_what_a_longer_fetch_brings_beyond() {
-        let charged = Charged::default();
-        assert_eq!(
-            [300, 300, 100, 700, 700].map(|cost| charged.beyond(TENANT, "a", cost)),
-            [Some(300), None, None, Some(400), None]
-        );
-        assert_eq!(charged.beyond(TENANT, "b", 0), Some(0));
-    }
 
     fn begin(background: &Background<u8>, id: &str, now: Instant) -> Option<u8> {
         background.begin(TENANT, id, Open::default(), now).map(|(_, told)| told)

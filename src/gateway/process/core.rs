@@ -12,10 +12,11 @@ use arc_swap::ArcSwap;
 use weir_config::Settings;
 use weir_config::vocab::{TenantId, TraceId};
 use weir_inference::{Analyser, Plan, PoolHandle, Scratch};
-use weir_storage::SpanSink;
+use weir_storage::{SpanSink, SpendBook};
 
-use super::background::{Background, Charged};
+use super::background::Background;
 use super::bill::Bill;
+use super::charges::ResultCharges;
 use super::objects::MadeObjects;
 use super::outside::OutsideVerdict;
 use super::plans::{Plans, SharedPlans};
@@ -65,6 +66,8 @@ pub struct ProcessParts {
     pub prices: Arc<Prices>,
     /// What has been spent.
     pub spend: Arc<Spend>,
+    /// Where it is kept over restarts.
+    pub spend_book: Arc<dyn SpendBook>,
     /// Where finished spans go.
     pub sink: SpanSink,
     /// What looks at answers before clients get them; empty where bytes go first.
@@ -130,7 +133,7 @@ pub struct Process {
     /// Answers whose end a later request fetches.
     pub(crate) background: Background<Bill>,
     /// Results of batches that have been charged.
-    pub(crate) results: Charged,
+    pub(crate) results: Arc<ResultCharges>,
     /// What was found in earlier calls, for `enforcement.scope`.
     pub earlier: Earlier,
     /// What users said last in conversations that the provider keeps.
@@ -183,7 +186,7 @@ impl Process {
             key_rates: RateTable::new(),
             own_key_rates: RateTable::new(),
             background: Background::new(),
-            results: Charged::default(),
+            results: Arc::default(),
             earlier: Earlier::default(),
             turns: Turns::default(),
             prompts,

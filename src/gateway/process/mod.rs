@@ -3,6 +3,7 @@
 
 pub(crate) mod background;
 pub(crate) mod bill;
+pub(crate) mod charges;
 mod core;
 pub(crate) mod log_entry;
 pub mod objects;

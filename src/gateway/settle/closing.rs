@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use weir_inference::{Job, Lane, Turn, Work};
 
 use super::charge::better_counter;
@@ -57,13 +58,16 @@ pub(super) enum Step {
 /// Publishes a record that was completed on a core, after what is left to the pool.
 pub(super) fn close(process: &Arc<Process>, meter: &CoreMeter, how: How, mut finished: Finished, publish: Publish) {
     let rest = finished.rest.take();
-    if rest.is_none() && !(how.vocabulary && better_counter(&finished.span).is_some()) {
+    let asks_store = publish.asks_store(process, &finished);
+    if rest.is_none() && !asks_store && !(how.vocabulary && better_counter(&finished.span).is_some()) {
         return publish.run(process, meter, finished, MaskedWithin::SHORT, ());
     }
     let noted = process.note_unsettled(finished.span.trace_id);
     let file = File { process: Arc::clone(process), publish, how, held: None, noted };
     match rest {
         Some(rest) => file.hear_models(Box::new(finished), rest),
+        // Several calls together: nothing is estimated.
+        None if asks_store => file.end_on_core(finished),
         None => Closing::new(file, Step::Count(Box::new(finished))).submit(),
     }
 }
@@ -141,6 +145,34 @@ impl File {
     }
 
     fn end_within(self, finished: Finished, masked: MaskedWithin) {
+        if !self.publish.may_wait && self.publish.asks_store(&self.process, &finished) {
+            return self.end_behind_store(finished);
+        }
+        self.end_here(finished, masked);
+    }
+
+    /// The same where the store may be waited for; if there is no room to wait, without it.
+    fn end_behind_store(mut self, finished: Finished) {
+        self.publish.may_wait = true;
+        let charges = Arc::clone(&self.process.results);
+        let whole = Arc::new(Mutex::new(Some((self, finished))));
+        let job = {
+            let whole = Arc::clone(&whole);
+            move || {
+                if let Some((file, finished)) = whole.lock().take() {
+                    file.end_here(finished, MaskedWithin::time());
+                }
+            }
+        };
+        if charges.submit(Box::new(job)).is_err()
+            && let Some((mut file, finished)) = whole.lock().take()
+        {
+            file.publish.may_wait = false;
+            file.end_here(finished, MaskedWithin::SHORT);
+        }
+    }
+
+    fn end_here(self, finished: Finished, masked: MaskedWithin) {
         let Self { process, publish, held, noted, .. } = self;
         with_pool_meter(&process, |meter| publish.run(&process, meter, finished, masked, held));
         drop(noted);

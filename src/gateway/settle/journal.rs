@@ -51,7 +51,7 @@ pub(crate) struct Opening {
     pub(crate) billable: bool,
     /// The request fetches an answer that another one began.
     pub(crate) retrieval: bool,
-    /// The path of the results of a batch, where those may be what it fetches.
+    /// What their provider calls the results of a batch, where those may be what it fetches.
     pub(crate) results: Option<Box<str>>,
     /// Why analysis will not take place, if so.
     pub(crate) skip: Option<Skip>,
@@ -447,6 +447,7 @@ impl Journal {
             access,
             retrieval: self.retrieval,
             results: self.results.take(),
+            may_wait: false,
             reported: matches!(
                 self.inspection.analysis,
                 Analysis::Skipped(Skip::Timeout | Skip::QueueFull | Skip::Error)

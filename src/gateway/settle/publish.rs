@@ -22,6 +22,7 @@ use crate::money::{DEFAULT_AGENT, Holder, Reservation, Warning, dollars, excess_
 use crate::ops::breaker::State;
 use crate::process::Process;
 use crate::process::background::Open;
+use crate::process::charges::{Books, results_id};
 use crate::process::log_entry::Ended;
 use crate::receipts::NOTES;
 use crate::router::{ACTIONS, Follow, NOT_APPLIED, SOURCE, follow};
@@ -49,6 +50,8 @@ pub(crate) struct Publish {
     pub(crate) retrieval: bool,
     /// See [`super::journal::Opening::results`].
     pub(crate) results: Option<Box<str>>,
+    /// The store may be waited for.
+    pub(crate) may_wait: bool,
     /// The breaker has been told of this exchange before it was forwarded: it fails once.
     pub(crate) reported: bool,
 }
@@ -94,8 +97,8 @@ impl Publish {
         if finished.bill.pending || self.retrieval {
             self.charge_elsewhere(process, &mut finished);
         }
-        if let Some(path) = self.results.take() {
-            charge_results(process, &mut finished, &path);
+        if let Some(name) = self.results.take() {
+            self.charge_results(process, &mut finished, &name);
         }
         self.report(process, meter, &finished);
         if finished.span.status_code.is_some_and(|status| (200..300).contains(&status)) {
@@ -236,26 +239,47 @@ impl Publish {
     }
 }
 
-/// The calls of a batch are charged by the first fetch of its results, and by later ones as far as those bring more of them than a
-/// fetch that was cut; other files are no calls.
-fn charge_results(process: &Process, finished: &mut Finished, path: &str) {
-    let span = &mut *finished.span;
-    let is_batch = !finished.bill.batch.is_empty() && is_answered(span);
-    let cost = finished.cost_nano_usd.unwrap_or(0);
-    let beyond = if is_batch { process.results.beyond(span.tenant_id, path, cost) } else { None };
-    match beyond {
-        Some(all) if all == cost => {}
-        Some(more) => {
-            finished.cost_nano_usd = Some(more);
-            span.estimated_cost_usd = Some(dollars(more));
-            span.attributes.remove(COST_BREAKDOWN);
-            span.tags.insert(Cow::Borrowed("batch"), "charged_in_part_before".to_owned());
-        }
-        None => {
-            finished.cost_nano_usd = None;
-            uncharge(span);
-            if is_batch {
-                span.tags.insert(Cow::Borrowed("batch"), "charged_before".to_owned());
+impl Publish {
+    /// Whether the store has to be asked first how much has been charged of what the call fetched.
+    pub(super) fn asks_store(&self, process: &Process, finished: &Finished) -> bool {
+        let Some(name) = &self.results else { return false };
+        let span = &finished.span;
+        let id = || results_id(span.tenant_id, &span.provider, name);
+        let cost = finished.cost_nano_usd.unwrap_or(0);
+        !finished.bill.batch.is_empty() && is_answered(span) && !process.results.is_charged(&id(), cost)
+    }
+
+    /// The calls of a batch are charged by the first fetch of its results, and by later ones as far as those bring more of them than a
+    /// fetch that was cut; other files are no calls.
+    fn charge_results(&mut self, process: &Process, finished: &mut Finished, name: &str) {
+        let span = &mut *finished.span;
+        let is_batch = !finished.bill.batch.is_empty() && is_answered(span);
+        let cost = finished.cost_nano_usd.unwrap_or(0);
+        let beyond = is_batch
+            .then(|| {
+                let id = results_id(span.tenant_id, &span.provider, name);
+                let at_us = span.start_time.micros();
+                if !self.may_wait {
+                    return process.results.charge_by_memory(&id, cost, at_us);
+                }
+                let books = Books { book: &*process.parts.spend_book, spend: &process.parts.spend };
+                process.results.charge(books, (&id, cost, at_us), self.reservation.as_deref_mut())
+            })
+            .flatten();
+        match beyond {
+            Some(all) if all == cost => {}
+            Some(more) => {
+                finished.cost_nano_usd = Some(more);
+                span.estimated_cost_usd = Some(dollars(more));
+                span.attributes.remove(COST_BREAKDOWN);
+                span.tags.insert(Cow::Borrowed("batch"), "charged_in_part_before".to_owned());
+            }
+            None => {
+                finished.cost_nano_usd = None;
+                uncharge(span);
+                if is_batch {
+                    span.tags.insert(Cow::Borrowed("batch"), "charged_before".to_owned());
+                }
             }
         }
     }

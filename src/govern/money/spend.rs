@@ -182,7 +182,7 @@ impl Spend {
             None
         };
         let holds = std::iter::once(own).chain(shared).collect();
-        Ok(Reservation { spend: Arc::clone(self), holds, estimate, settled: false })
+        Ok(Reservation { spend: Arc::clone(self), holds, estimate, counted: 0, settled: false })
     }
 
     /// Divides what is left of each budget among the gateways that spend it. With `gateways` of them, each of which writes down what it
@@ -251,6 +251,35 @@ impl Spend {
             self.published(&rows);
         } else {
             self.not_kept(&rows);
+        }
+        kept
+    }
+
+    /// Counts `nano_usd` more of a call's cost in what it has reserved and hands it out with all else that changed, to `write`, which keeps
+    /// all of it (`Some`), nothing because of what others have kept (`None`), or nothing because it fails. What was not kept is not
+    /// counted either.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn keep_charge<T, E>(
+        &self,
+        mut reservation: Option<&mut Reservation>,
+        nano_usd: u64,
+        write: impl FnOnce(&[KeptSpend]) -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        let _alone = self.keeping.lock();
+        if let Some(reservation) = &mut reservation {
+            reservation.count(nano_usd);
+        }
+        let rows = self.take_dirty();
+        let kept = write(&rows);
+        if let Ok(Some(_)) = kept {
+            self.published(&rows);
+        } else {
+            self.not_kept(&rows);
+            if let Some(reservation) = &mut reservation {
+                reservation.count_no_more(nano_usd);
+            }
         }
         kept
     }

@@ -29,7 +29,7 @@ pub use expect::{Declared, Takes, announces_binary};
 pub use part::{Label, Replaced, TextPart};
 pub use place::{Spelling, Spot, Spotter};
 pub use provider::{
-    Route, array_stream, endpoint_in_path, fetches_results, is_chat_completion, model_in_path, model_in_query,
+    Route, array_stream, endpoint_in_path, fetched_results, is_chat_completion, model_in_path, model_in_query,
     models_in_query, provider_of_host, provider_of_path, retrieves_response, route,
 };
 pub use request::{RequestView, read_request};

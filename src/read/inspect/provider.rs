@@ -110,6 +110,7 @@ fn by_path(path: &str) -> Known {
         [.., "v1beta" | "v1alpha", "interactions"] => {
             Known::new(Some("gemini"), Dialect::Gemini, Operation::Interaction)
         }
+        [.., "v1beta" | "v1alpha", "batches", _] => Known::new(Some("gemini"), Dialect::Gemini, Operation::Proxy),
         [.., "v1", "messages"] => Known::new(Some("anthropic"), Dialect::Messages, Operation::Messages),
         [.., "v1", "messages", _] | [.., "v1", "messages", "batches", _] | [.., "v1", "messages", "batches", _, _] => {
             Known::new(Some("anthropic"), Dialect::Messages, Operation::Proxy)
@@ -253,18 +254,34 @@ pub fn retrieves_response(method: &str, path: &str) -> bool {
     }
 }
 
-/// Whether the request fetches what may be the results of a batch: `GET /v1/files/{id}/content`, `GET /v1/messages/batches/{id}/results`.
-pub fn fetches_results(method: &str, path: &str) -> bool {
-    if method != "GET" {
-        return false;
+/// What the provider calls the results of a batch, where they may be what the request fetches: `files/{id}` of
+/// `GET /v1/files/{id}/content` and of `GET /v1beta/files/{id}:download`, `batches/{id}` of `GET /v1/messages/batches/{id}/results` and of
+/// `GET /v1beta/batches/{id}`. However the path is spelled, the same results have the same name.
+pub fn fetched_results(method: &str, path: &str) -> Option<Box<str>> {
+    // Most paths have neither word, in whichever spelling.
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    if method != "GET" || !path.contains(['f', 'F', 'b', 'B', '%']) {
+        return None;
     }
-    let path = normalised(path);
-    let mut segments = path.rsplit('/');
-    match (segments.next(), segments.next(), segments.next()) {
-        (Some("content"), Some(_), Some("files")) => true,
-        (Some("results"), Some(_), Some("batches")) => segments.next() == Some("messages"),
-        _ => false,
-    }
+    let path = decoded(path);
+    let plain = |segment: &'_ str| segment.split(';').next().unwrap_or_default().to_owned();
+    let segments: smallvec::SmallVec<[String; 8]> =
+        path.split('/').map(plain).filter(|segment| !segment.is_empty()).collect();
+    let is = |at_end: usize, word: &str| {
+        let at = segments.len().checked_sub(at_end);
+        at.and_then(|at| segments.get(at)).is_some_and(|segment| segment.eq_ignore_ascii_case(word))
+    };
+    let from_end = |at_end: usize| segments.len().checked_sub(at_end).and_then(|at| segments.get(at));
+    let (last, before) = (from_end(1)?, from_end(2)?);
+    let download = last.rsplit_once(':').filter(|(_, method)| method.eq_ignore_ascii_case("download"));
+    let (kind, id) = match download {
+        _ if is(1, "content") && is(3, "files") => ("files", before.as_str()),
+        _ if is(1, "results") && is(3, "batches") && is(4, "messages") => ("batches", before.as_str()),
+        Some((id, _)) if is(2, "files") => ("files", id),
+        None if is(2, "batches") && !is(3, "messages") => ("batches", last.as_str()),
+        _ => return None,
+    };
+    Some(format!("{kind}/{id}").into_boxed_str())
 }
 
 /// Whether a path is that of chat completions, however it is written.
@@ -300,7 +317,7 @@ fn by_method(last: &str) -> Known {
         "rawpredict" | "streamrawpredict" => {
             return Known { provider: None, dialect: Some(Dialect::Messages), operation: Operation::Messages };
         }
-        "counttokens" => (Dialect::Gemini, Operation::Proxy),
+        "counttokens" | "batchgeneratecontent" | "download" => (Dialect::Gemini, Operation::Proxy),
         _ => return Known { provider: None, dialect: None, operation: Operation::Proxy },
     };
     Known::new(Some("gemini"), dialect, operation)

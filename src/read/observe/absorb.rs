@@ -4,11 +4,13 @@
 //! skips what it does not know. Recursion follows only known keys, and the walker's depth bound ends it. Invariant: a fault
 //! leaves what was read before it. Must not know: how messages are framed.
 
+use ring::digest::{Context, SHA256};
+
 use super::answer::{Channel, Collector, Tier, bounded, message as cut_message};
 use super::head::{Kind, Root, Taken, error, look_ahead, plain};
 use super::value::{Value, next_key, next_value, skip, value};
 use super::{dialect, unknown, usage};
-use crate::json::{JsonError, Walker};
+use crate::json::{Event, JsonError, Walker};
 
 /// Reads one message.
 ///
@@ -76,12 +78,84 @@ fn root<'a>(collector: &mut Collector, walker: &mut Walker<'a>, mut root: Root<'
                 is_known = true;
                 self::root(collector, walker, Root { is_nested: true, ..Root::default() })?;
             }
+            Taken::Batch => {
+                is_known = true;
+                batch(collector, walker, value)?;
+            }
             Taken::No => is_known |= anybodys(collector, walker, &key_text, value)?,
         }
     }
     is_known |= root.head.kind.is_some_and(|kind| kind != Kind::Other);
     root.end(collector);
     Ok(is_known)
+}
+
+/// Lists of answers in one message that are compared with each other.
+const LISTS_MAX: usize = 4;
+
+/// The answers to the calls of a batch, as an operation of Gemini's has them: `{inlinedResponses: [{response, metadata}]}`, which its
+/// `metadata` have under `output`, beside the model that was asked.
+fn batch<'a>(collector: &mut Collector, walker: &mut Walker<'a>, entered: Value<'a>) -> Result<(), JsonError> {
+    match entered {
+        Value::Array => {
+            // More than a few lists are no provider's, and looking ahead is not free.
+            if collector.batch_prints.len() < LISTS_MAX {
+                let print = print_of(walker.clone())?;
+                if collector.batch_prints.contains(&print) {
+                    return skip(walker, entered);
+                }
+                collector.batch_prints.push(print);
+            }
+            while let Some(item) = next_value(walker)? {
+                match item {
+                    Value::Object => {
+                        self::root(collector, walker, Root { is_nested: true, ..Root::default() })?;
+                        collector.end_of_call();
+                    }
+                    other => skip(walker, other)?,
+                }
+            }
+        }
+        Value::Object => {
+            while let Some(key) = next_key(walker)? {
+                match (key.raw(), value(walker)?) {
+                    ("model", Value::Str(model)) => collector.batch_model = Some(bounded(&model.decode())),
+                    (
+                        "inlinedResponses" | "inlined_responses" | "output",
+                        inner @ (Value::Object | Value::Array),
+                    ) => batch(collector, walker, inner)?,
+                    (_, other) => skip(walker, other)?,
+                }
+            }
+        }
+        other => skip(walker, other)?,
+    }
+    Ok(())
+}
+
+/// What an array that was entered says, however it is spaced.
+fn print_of(mut walker: Walker<'_>) -> Result<[u8; 32], JsonError> {
+    let (mut context, depth) = (Context::new(&SHA256), walker.depth());
+    while walker.depth() >= depth {
+        let (mark, text) = match walker.next_event()? {
+            Some(Event::Key(text)) => (b'k', text.raw()),
+            Some(Event::Str(text)) => (b's', text.raw()),
+            Some(Event::Number(spelled)) => (b'n', spelled),
+            Some(Event::ObjectStart) => (b'{', ""),
+            Some(Event::ArrayStart) => (b'[', ""),
+            Some(Event::ObjectEnd | Event::ArrayEnd) => (b'}', ""),
+            Some(Event::Bool(true)) => (b't', ""),
+            Some(Event::Bool(false)) => (b'f', ""),
+            Some(Event::Null) => (b'0', ""),
+            None => break,
+        };
+        context.update(&[mark]);
+        context.update(text.as_bytes());
+        context.update(&[b'"']);
+    }
+    let mut print = [0; 32];
+    print.iter_mut().zip(context.finish().as_ref()).for_each(|(to, from)| *to = *from);
+    Ok(print)
 }
 
 /// Whether a member that every dialect may have says nothing of what the message is.
@@ -99,6 +173,7 @@ fn is_name(key: &[u8]) -> bool {
             | b"system_fingerprint"
             | b"service_tier"
             | b"obfuscation"
+            | b"key"
             | b"item_id"
             | b"output_index"
             | b"content_index"
@@ -119,6 +194,7 @@ fn shared<'a>(
         (b"usage" | b"usageMetadata" | b"usage_metadata", Value::Object) => usage::read(collector, walker)?,
         // One call of many, of which each has counters and a model of its own.
         (b"custom_id", Value::Str(_)) => (collector.in_batch, root.is_batch) = (true, true),
+        (b"key", Value::Str(_)) => root.has_key = true,
         (b"timings", Value::Object) => usage::timings(collector, walker)?,
         (b"service_tier" | b"serviceTier", Value::Str(tier)) => {
             collector.counters.tier = Tier::named(tier.raw()).or(collector.counters.tier);

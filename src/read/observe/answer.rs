@@ -449,6 +449,10 @@ pub(super) struct Collector {
     last_part: (u32, u32),
     /// What is read is the answer to a call of a batch.
     pub(super) in_batch: bool,
+    /// The model that a batch was made for: that of each of its calls which says none.
+    pub(super) batch_model: Option<String>,
+    /// Lists of a batch's answers that have been read: an operation may say the same one twice.
+    pub(super) batch_prints: SmallVec<[[u8; 32]; 1]>,
     /// Items of tools that the provider ran and charges for.
     runs: Vec<u32>,
     /// What is read is the whole body: where its strings stand is where they stand in the body.
@@ -621,7 +625,7 @@ impl Collector {
     /// The answer to one call of a batch has been read; the next one counts from the beginning.
     pub(super) fn end_of_call(&mut self) {
         let counters = std::mem::take(&mut self.counters);
-        let model = self.answer.model.take();
+        let model = self.answer.model.take().or_else(|| self.batch_model.clone());
         self.runs.clear();
         self.answer.complete = true;
         let Some(usage) = counters.usage() else { return };

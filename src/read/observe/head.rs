@@ -14,6 +14,8 @@ pub(super) enum Taken {
     No,
     /// Read it.
     Yes,
+    /// Nothing yet: the value holds the answers to several calls of a batch.
+    Batch,
     /// Nothing yet: the value is an object of the same form as the one around it, and is read in the same way.
     Nested,
 }
@@ -47,6 +49,9 @@ pub(super) struct Root<'a> {
     pub(super) loose: (Option<Text<'a>>, Option<Text<'a>>),
     /// It is a line of a batch's results.
     pub(super) is_batch: bool,
+    /// It has a key of its own, and an answer: so a line of a batch's results is written where no `custom_id` is.
+    pub(super) has_key: bool,
+    pub(super) has_response: bool,
     /// `code` as a number.
     pub(super) has_code: bool,
 }
@@ -141,6 +146,7 @@ impl Root<'_> {
         if self.head.kind == Some(Kind::Last) {
             collector.answer.complete = true;
         }
+        collector.in_batch |= self.has_key && self.has_response && !self.is_nested;
         if let Some(status) = self.status {
             let goes_on = ["queued", "in_progress", "requires_action", "cancelling"];
             collector.unfinished = goes_on.contains(&status.raw());

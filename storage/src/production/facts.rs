@@ -16,6 +16,7 @@ use crate::error::{NotWritten, ReadError};
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::record::{AgentAction, SpanRecord, TraceRecord};
 use crate::reports::SpanPlace;
+use crate::charges::{BatchCharge, Booked};
 use crate::spend::SpendRow;
 use crate::stats::Stats;
 use crate::store::Store;
@@ -409,6 +410,10 @@ impl Production {
 
     pub(crate) fn save_spend(&self, rows: &[SpendRow]) -> Result<Vec<(TenantId, i64)>, NotWritten> {
         self.relational.save_spend(&self.others, rows)
+    }
+
+    pub(crate) fn charge_batch(&self, rows: &[SpendRow], charge: &BatchCharge) -> Result<Booked, NotWritten> {
+        self.relational.charge_batch(&self.others, rows, charge)
     }
 
     pub(crate) fn load_spend(&self, now_s: i64) -> Result<Vec<SpendRow>, ReadError> {

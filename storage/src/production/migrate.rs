@@ -12,8 +12,11 @@ use super::relational::{Fail, Relational, Tx, col, p};
 use crate::error::OpenError;
 
 /// Steps of the relational store, with their numbers.
-const RELATIONAL: &[(i64, &str)] =
-    &[(1, include_str!("schema/relational_0001.sql")), (2, include_str!("schema/relational_0002.sql"))];
+const RELATIONAL: &[(i64, &str)] = &[
+    (1, include_str!("schema/relational_0001.sql")),
+    (2, include_str!("schema/relational_0002.sql")),
+    (3, include_str!("schema/relational_0003.sql")),
+];
 /// Steps of the analytics store. Each statement ends with a semicolon at the end of a line and may be repeated.
 const ANALYTICS: &[(i64, &str)] = &[(1, include_str!("schema/analytics_0001.sql"))];
 /// The lock of whoever migrates.

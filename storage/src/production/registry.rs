@@ -91,6 +91,7 @@ impl Tx<'_> {
         self.run(sql, p![id, Timestamp::now().micros()])?;
         self.run("DELETE FROM spend WHERE tenant = $1", p![id])?;
         self.run("DELETE FROM spend_ledger WHERE tenant = $1", p![id])?;
+        self.run("DELETE FROM batch_charges WHERE tenant = $1", p![id])?;
         Ok(self.run("DELETE FROM tenants WHERE uuid = $1", p![id])? > 0)
     }
 

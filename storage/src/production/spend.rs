@@ -12,6 +12,7 @@ use weir_config::settings::Window;
 use weir_config::vocab::{TenantId, Timestamp};
 
 use super::relational::{Fail, Relational, Tx, col, p, tenant_of};
+use crate::charges::{BATCH_ID_BYTES_MAX, BatchCharge, BatchId, Booked, CHARGES_KEPT_US, CHARGES_MAX};
 use crate::error::{NotWritten, ReadError};
 use crate::spend::SpendRow;
 
@@ -32,6 +33,18 @@ pub(super) struct Others(Mutex<HashMap<Account, i64>>);
 
 fn account(row: &SpendRow) -> Account {
     (row.tenant, row.agent.clone(), row.window, row.period_start_s)
+}
+
+/// These rows with what this gateway itself has spent, in one order, so that two gateways never wait for each other.
+fn counted(others: &Others, rows: &[SpendRow]) -> Vec<(SpendRow, i64)> {
+    let counted_in = others.0.lock();
+    let own = |row: &SpendRow| {
+        let theirs = counted_in.get(&account(row)).copied().unwrap_or(0);
+        i64::try_from(row.spent_nano_usd).unwrap_or(i64::MAX).saturating_sub(theirs).max(0)
+    };
+    let mut rows: Vec<(SpendRow, i64)> = rows.iter().map(|row| (row.clone(), own(row))).collect();
+    rows.sort_by_key(|(row, _)| (*row.tenant.as_bytes(), row.agent.clone(), row.window as i64));
+    rows
 }
 
 impl Tx<'_> {
@@ -61,39 +74,96 @@ impl Tx<'_> {
             p![Uuid::new_v4(), node, row.tenant, &row.agent, window, row.period_start_s, more, price_version, at_us];
         self.run(sql, values).map(|_| ())
     }
+
+    /// Writes these accounts down but those that count since before their tenant's deletion; gives those tenants.
+    fn book_all(&mut self, rows: &[(SpendRow, i64)]) -> Result<Vec<(TenantId, i64)>, Fail> {
+        let ids: Vec<Uuid> = rows.iter().map(|(row, _)| Uuid::from_bytes(*row.tenant.as_bytes())).collect();
+        let buried = self.rows("SELECT tenant, at_us FROM burials WHERE tenant = ANY($1)", p![ids])?;
+        let buried = buried
+            .iter()
+            .map(|row| Ok((tenant_of(row, 0)?, col::<i64>(row, 1)?.div_euclid(MICROS_PER_SECOND))))
+            .collect::<Result<HashMap<_, _>, Fail>>()?;
+        let mut left_out: Vec<(TenantId, i64)> = Vec::new();
+        for (row, own) in rows {
+            match buried.get(&row.tenant) {
+                Some(deleted_s) if row.since_s <= *deleted_s => {
+                    if !left_out.contains(&(row.tenant, *deleted_s)) {
+                        left_out.push((row.tenant, *deleted_s));
+                    }
+                }
+                _ => self.book(row, *own, None)?,
+            }
+        }
+        Ok(left_out)
+    }
+
+    fn charged(&mut self, id: &BatchId) -> Result<Option<u64>, Fail> {
+        let BatchId { tenant, provider, batch } = id;
+        let sql = "SELECT nano_usd FROM batch_charges WHERE tenant = $1 AND provider = $2 AND batch = $3";
+        let known = self.one(sql, p![*tenant, provider, batch])?;
+        known.map(|row| Ok(col::<i64>(&row, 0)?.unsigned_abs())).transpose()
+    }
+
+    /// Notes a charge; where something else had been charged of the results than it says, nothing is noted and that is given.
+    /// Two gateways that charge the same results wait for each other here, at the row, and the second one sees what the first one did.
+    fn note_charge(&mut self, charge: &BatchCharge) -> Result<Option<Option<u64>>, Fail> {
+        let BatchCharge { id, before, nano_usd, at_us } = charge;
+        let BatchId { tenant, provider, batch } = id;
+        let buried = "SELECT 1 FROM burials WHERE tenant = $1 AND at_us >= $2";
+        // What a deleted tenant's last calls fetched is not noted again.
+        if provider.len().max(batch.len()) > BATCH_ID_BYTES_MAX || self.one(buried, p![*tenant, *at_us])?.is_some() {
+            return Ok(None);
+        }
+        let amount = |nano_usd: u64| i64::try_from(nano_usd).unwrap_or(i64::MAX);
+        let noted = match before {
+            None => {
+                let sql = "INSERT INTO batch_charges (tenant, provider, batch, nano_usd, at_us) VALUES ($1, $2, $3, $4, $5) \
+                    ON CONFLICT DO NOTHING";
+                self.run(sql, p![*tenant, provider, batch, amount(*nano_usd), *at_us])?
+            }
+            Some(before) => {
+                let sql = "UPDATE batch_charges SET nano_usd = $4, at_us = $5 \
+                    WHERE tenant = $1 AND provider = $2 AND batch = $3 AND nano_usd = $6";
+                self.run(sql, p![*tenant, provider, batch, amount(*nano_usd), *at_us, amount(*before)])?
+            }
+        };
+        if noted == 0 {
+            return self.charged(id).map(Some);
+        }
+        self.run("DELETE FROM batch_charges WHERE at_us < $1", p![at_us.saturating_sub(CHARGES_KEPT_US)])?;
+        if before.is_none() {
+            let sql = "DELETE FROM batch_charges WHERE tenant = $1 AND at_us < (SELECT at_us FROM batch_charges \
+                WHERE tenant = $1 ORDER BY at_us DESC LIMIT 1 OFFSET $2)";
+            self.run(sql, p![*tenant, i64::from(CHARGES_MAX)])?;
+        }
+        Ok(None)
+    }
 }
 
 impl Relational {
     /// Keeps these rows but those that count since before their tenant's deletion; gives those tenants.
     pub(super) fn save_spend(&self, others: &Others, rows: &[SpendRow]) -> Result<Vec<(TenantId, i64)>, NotWritten> {
-        let counted_in = others.0.lock().clone();
-        // In one order, so that two gateways never wait for each other.
-        let mut rows: Vec<&SpendRow> = rows.iter().collect();
-        rows.sort_by_key(|row| (*row.tenant.as_bytes(), row.agent.clone(), row.window as i64));
-        self.write(|tx| {
-            let ids: Vec<Uuid> = rows.iter().map(|row| Uuid::from_bytes(*row.tenant.as_bytes())).collect();
-            let buried = tx.rows("SELECT tenant, at_us FROM burials WHERE tenant = ANY($1)", p![ids])?;
-            let buried = buried
-                .iter()
-                .map(|row| Ok((tenant_of(row, 0)?, col::<i64>(row, 1)?.div_euclid(MICROS_PER_SECOND))))
-                .collect::<Result<HashMap<_, _>, Fail>>()?;
-            let mut left_out: Vec<(TenantId, i64)> = Vec::new();
-            for row in &rows {
-                match buried.get(&row.tenant) {
-                    Some(deleted_s) if row.since_s <= *deleted_s => {
-                        if !left_out.contains(&(row.tenant, *deleted_s)) {
-                            left_out.push((row.tenant, *deleted_s));
-                        }
-                    }
-                    _ => {
-                        let counted = i64::try_from(row.spent_nano_usd).unwrap_or(i64::MAX);
-                        let theirs = counted_in.get(&account(row)).copied().unwrap_or(0);
-                        tx.book(row, counted.saturating_sub(theirs).max(0), None)?;
-                    }
-                }
-            }
-            Ok(left_out)
+        let rows = counted(others, rows);
+        self.write(|tx| tx.book_all(&rows))
+    }
+
+    /// The same with what is charged of the results of a batch, or how much has been charged of them already, by whichever gateway.
+    pub(super) fn charge_batch(
+        &self,
+        others: &Others,
+        rows: &[SpendRow],
+        charge: &BatchCharge,
+    ) -> Result<Booked, NotWritten> {
+        let rows = counted(others, rows);
+        self.write(|tx| match tx.note_charge(charge)? {
+            Some(other) => Ok(Booked::Other(other)),
+            None => Ok(Booked::Kept(tx.book_all(&rows)?)),
         })
+    }
+
+    /// How much has been charged of results, in nanodollars.
+    pub(crate) fn charged(&self, id: &BatchId) -> Result<Option<u64>, ReadError> {
+        self.read(|tx| tx.charged(id))
     }
 
     /// Draws this gateway's operations of before an hour together, one for each account and period, and drops those of periods that are

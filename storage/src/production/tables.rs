@@ -108,6 +108,12 @@ pub(super) const TABLES: &[Table] = &[
         )
     },
     table(
+        "batch_charges",
+        "SELECT tenant, provider, batch, nano_usd, at_us FROM batch_charges ORDER BY tenant, provider, batch",
+        &[Id, Text, Text, Int, Int],
+        "INSERT INTO batch_charges (tenant, provider, batch, nano_usd, at_us) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
+    ),
+    table(
         "offences",
         "SELECT address, span, at_us FROM offences ORDER BY address, span",
         &[Text, Id, Int],

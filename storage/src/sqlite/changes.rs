@@ -31,6 +31,7 @@ impl Tx<'_> {
             Change::AskReport { report, begin } => self.ask_report(report, *begin)?.into(),
             Change::CompleteReport { tenant, id, built } => self.complete_report(*tenant, *id, built)?.into(),
             Change::SaveSpend(rows) => self.save_spend(rows)?.into(),
+            Change::ChargeBatch { rows, charge } => self.charge_batch(rows, charge)?.into(),
             Change::AddLate(late) => self.add_late(late)?.into(),
             Change::NoteOffence(offence) => self.note_offence(offence)?.into(),
             Change::NoteObjects(objects) => self.note_objects(objects)?.into(),

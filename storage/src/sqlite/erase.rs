@@ -264,7 +264,10 @@ impl Tx<'_> {
         let sql = "INSERT OR REPLACE INTO burials (id, tenant, at_us) \
             VALUES (1 + ifnull((SELECT max(id) FROM burials), 0), ?1, ?2)";
         self.conn.prepare_cached(sql)?.execute((tenant.as_bytes(), Timestamp::now().micros()))?;
-        self.conn.prepare_cached("DELETE FROM spend WHERE tenant = ?1")?.execute([tenant.as_bytes().as_slice()])?;
+        for table in ["spend", "batch_charges"] {
+            let sql = format!("DELETE FROM {table} WHERE tenant = ?1");
+            self.conn.prepare_cached(&sql)?.execute([tenant.as_bytes().as_slice()])?;
+        }
         let found = find_tenant(self.conn, tenant)?;
         if let Some(found) = found {
             // No longer 16 bytes, so no tenant's; the number keeps it unique however often a tenant is deleted.

@@ -22,13 +22,14 @@ struct Migration {
 
 /// The ways back, of migrations whose predecessor reads all that matters without what they brought: version and SQL. From the first
 /// release on each migration has one, or what it costs to go without is said in the changelog.
-const BACK: [(u32, &str); 2] = [
+const BACK: [(u32, &str); 3] = [
     (28, include_str!("../schema/0028_made_objects.down.sql")),
     (29, include_str!("../schema/0029_prompt_cache.down.sql")),
+    (30, include_str!("../schema/0030_batch_charges.down.sql")),
 ];
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 29] = [
+const MIGRATIONS: [Migration; 30] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -58,6 +59,7 @@ const MIGRATIONS: [Migration; 29] = [
     Migration { name: "lone_spans", sql: include_str!("../schema/0027_lone_spans.sql") },
     Migration { name: "made_objects", sql: include_str!("../schema/0028_made_objects.sql") },
     Migration { name: "prompt_cache", sql: include_str!("../schema/0029_prompt_cache.sql") },
+    Migration { name: "batch_charges", sql: include_str!("../schema/0030_batch_charges.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

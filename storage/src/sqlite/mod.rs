@@ -11,6 +11,7 @@ mod alerts;
 mod audit;
 mod chain;
 mod changes;
+mod charges;
 mod contents;
 mod copy;
 mod engine;

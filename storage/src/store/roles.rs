@@ -10,6 +10,7 @@ use crate::actions::ActionsSummary;
 use crate::alerts::{Accepted, AlertFilter, AlertKey, AlertRecord, Claim, Claimant, Heard, Sighting, Step, StepDone};
 use crate::audit::{AuditCheck, AuditEntry, AuditEvent};
 use crate::change::{AlertChange, Answer, Change, ReportedAction, TokenWanted};
+use crate::charges::{BatchCharge, BatchId, Booked};
 use crate::claim::ReadingClaim;
 use crate::cursor::{Cursor, Inserted, SpanBatch, TracePlace, TraceRest};
 use crate::error::{NotTaken, NotWritten, ReadError};
@@ -496,6 +497,25 @@ impl SpendBook for Store {
         let rows = self.reads().load_spend(now_s)?;
         ledger.begin(&rows);
         Ok(rows)
+    }
+
+    fn charged(&self, id: &BatchId) -> Result<Option<u64>, ReadError> {
+        if let Some(production) = self.production() {
+            return production.books().charged(id);
+        }
+        self.reads().charged(id)
+    }
+
+    fn charge_batch(&self, rows: Vec<SpendRow>, charge: BatchCharge) -> Result<Booked, NotWritten> {
+        if let Some(production) = self.production() {
+            return production.charge_batch(&rows, &charge);
+        }
+        let mut ledger = self.inner.ledger.lock();
+        let booked: Booked = self.write(Change::ChargeBatch { rows: ledger.news(&rows), charge })?;
+        if let Booked::Kept(left_out) = &booked {
+            ledger.written(&rows, left_out, Timestamp::now().micros().div_euclid(1_000_000));
+        }
+        Ok(booked)
     }
 }
 

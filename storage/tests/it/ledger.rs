@@ -209,7 +209,7 @@ fn places_in_a_tenant_s_lists_are_counted_anew_when_an_older_file_is_opened() {
          CREATE INDEX spans_scored ON spans (tenant, start_us, id, score, operation, model) WHERE score > 0;
          DROP TABLE texts; DROP TABLE text_bodies; DROP TABLE text_sums; DROP TABLE text_ages;
          ALTER TABLE tenants DROP COLUMN text_key;
-         DROP TABLE alerts; DROP TABLE alert_claims; DROP TABLE alert_holders; DROP TABLE trace_erasures; DROP TABLE provider_keys; DROP TABLE made_objects; DROP TABLE offences; DROP TABLE blocked_addresses; DROP TABLE span_findings; DROP TABLE judge_verdicts;
+         DROP TABLE alerts; DROP TABLE alert_claims; DROP TABLE alert_holders; DROP TABLE trace_erasures; DROP TABLE provider_keys; DROP TABLE made_objects; DROP TABLE batch_charges; DROP TABLE offences; DROP TABLE blocked_addresses; DROP TABLE span_findings; DROP TABLE judge_verdicts;
          DELETE FROM migrations WHERE version >= 5",
     )
     .unwrap();

@@ -12,6 +12,8 @@ use crate::process::Process;
 use crate::replay::Replays;
 use crate::reports::ReportBuilder;
 
+/// How long the store may take to note the last batches that were charged.
+const CHARGES_LIMIT: Duration = Duration::from_secs(2);
 /// How long the store may take to note the last objects that were made at providers.
 const OBJECTS_LIMIT: Duration = Duration::from_secs(2);
 
@@ -77,8 +79,12 @@ pub(super) fn spend(context: &mut Context) -> Result<Option<Box<dyn Subsystem>>,
 }
 
 impl Subsystem for Spent {
-    fn stop(self: Box<Self>, _time: &TimeLeft) -> bool {
-        keep::save(&self.process.parts.spend, &self.store)
+    fn stop(self: Box<Self>, time: &TimeLeft) -> bool {
+        let charged = self.process.results.flush(time.left().min(CHARGES_LIMIT)) && self.process.results.catch_up(&self.store);
+        if !charged {
+            tracing::error!("not every batch that was charged was written down: fetched again, its results will be charged once more");
+        }
+        keep::save(&self.process.parts.spend, &self.store) && charged
     }
 }
 

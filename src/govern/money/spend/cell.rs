@@ -71,6 +71,13 @@ impl Cell {
         self.spent.fetch_add(actual, Ordering::AcqRel).saturating_add(actual)
     }
 
+    /// Undoes [`settle`](Self::settle) of what was not reserved.
+    pub(super) fn take_back(&self, actual: u64) {
+        let actual = actual.min(CALL_MAX);
+        self.committed.fetch_sub(actual, Ordering::AcqRel);
+        self.spent.fetch_sub(actual, Ordering::AcqRel);
+    }
+
     pub(super) fn read(&self) -> WindowSpend {
         let spent_nano_usd = self.spent.load(Ordering::Acquire);
         let reserved_nano_usd = self.committed.load(Ordering::Acquire).saturating_sub(spent_nano_usd);

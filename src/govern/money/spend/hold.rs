@@ -65,6 +65,8 @@ pub struct Reservation {
     /// In the agent's account, then the tenant's and the key's where these have budgets.
     pub(super) holds: SmallVec<[Hold; 2]>,
     pub(super) estimate: u64,
+    /// What has been counted of its cost before it settles.
+    pub(super) counted: u64,
     pub(super) settled: bool,
 }
 
@@ -118,9 +120,10 @@ impl Hold {
         self.cells.iter().for_each(|cell| cell.release(estimate));
     }
 
-    fn settle(&self, spend: &Spend, estimate: u64, actual: u64, warnings: &mut SmallVec<[Warning; 2]>) {
+    /// Turns what was reserved into what was spent, of which `counted` is there already.
+    fn settle(&self, spend: &Spend, (estimate, counted): (u64, u64), actual: u64, warnings: &mut SmallVec<[Warning; 2]>) {
         for ((cell, soft), window) in self.cells.iter().zip(self.soft).zip(Window::ALL) {
-            let spent = cell.settle(estimate, actual);
+            let spent = cell.settle(estimate, actual.saturating_sub(counted));
             if let Some(limit) = soft
                 && spent >= limit
                 && actual > 0
@@ -174,13 +177,30 @@ impl Reservation {
         self.end(actual_nano_usd)
     }
 
+    /// Counts so much of what the call costs before it settles.
+    pub(super) fn count(&mut self, nano_usd: u64) {
+        for hold in &self.holds {
+            for cell in &hold.cells {
+                cell.settle(0, nano_usd);
+            }
+            self.spend.changed(hold.at);
+        }
+        self.counted = self.counted.saturating_add(nano_usd);
+    }
+
+    /// Takes that back.
+    pub(super) fn count_no_more(&mut self, nano_usd: u64) {
+        self.holds.iter().flat_map(|hold| &hold.cells).for_each(|cell| cell.take_back(nano_usd));
+        self.counted = self.counted.saturating_sub(nano_usd);
+    }
+
     fn end(&mut self, actual: u64) -> SmallVec<[Warning; 2]> {
         let mut warnings = SmallVec::new();
         if std::mem::replace(&mut self.settled, true) {
             return warnings;
         }
         for hold in &self.holds {
-            hold.settle(&self.spend, self.estimate, actual, &mut warnings);
+            hold.settle(&self.spend, (self.estimate, self.counted), actual, &mut warnings);
         }
         warnings
     }

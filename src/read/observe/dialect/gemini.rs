@@ -17,11 +17,20 @@ pub(super) fn member<'a>(
     match (key, value) {
         (b"candidates", Value::Array) => candidates(collector, walker)?,
         (b"interaction", Value::Object) => return Ok(Taken::Nested),
+        (b"inlinedResponses" | b"inlined_responses", Value::Object | Value::Array) => return Ok(Taken::Batch),
+        (b"metadata", Value::Object) if is_of_batch(walker.clone()) => return Ok(Taken::Batch),
         (b"promptFeedback" | b"prompt_feedback", Value::Object) => refused_prompt(collector, walker)?,
         (b"steps", Value::Array) => steps(collector, walker)?,
         _ => return Ok(Taken::No),
     }
     Ok(Taken::Yes)
+}
+
+/// Whether the metadata that were entered are those of a batch, which repeat its answers.
+fn is_of_batch(mut walker: Walker<'_>) -> bool {
+    let Ok(Some(key)) = next_key(&mut walker) else { return false };
+    let kind = if key.raw() == "@type" { value(&mut walker).ok() } else { None };
+    matches!(kind, Some(Value::Str(name)) if name.raw().ends_with(".GenerateContentBatch"))
 }
 
 /// `{blockReason, blockReasonMessage}`: the prompt was refused, and there are no candidates.

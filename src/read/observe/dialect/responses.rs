@@ -19,7 +19,10 @@ pub(super) fn member<'a>(
         }
         (b"delta", Value::Str(text)) => text_delta(collector, state.head, text),
         (b"item", Value::Object) => items::item(collector, walker, state.head.output.unwrap_or(0))?,
-        (b"response", Value::Object) => return Ok(Taken::Nested),
+        (b"response", Value::Object) => {
+            state.has_response = true;
+            return Ok(Taken::Nested);
+        }
         // What a call of a batch was answered.
         (b"result", Value::Object) if state.is_batch => return Ok(Taken::Nested),
         (b"body", Value::Object) if state.is_nested => return Ok(Taken::Nested),
