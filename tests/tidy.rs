@@ -109,6 +109,7 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
                 "actions",
                 "attributes",
                 "audit",
+                "charges",
                 "claim",
                 "leases",
                 "objects",

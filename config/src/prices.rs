@@ -282,7 +282,9 @@ fn per_token(entry: &Map<String, Value>) -> Result<Option<Price>, String> {
         };
         Ok(Some(TierRates {
             input: tier_input,
-            output: read(&format!("output_cost_per_token{end}"))?.filter(|rate| *rate > 0).unwrap_or_else(in_proportion),
+            output: read(&format!("output_cost_per_token{end}"))?
+                .filter(|rate| *rate > 0)
+                .unwrap_or_else(in_proportion),
             cache_read: read(&format!("cache_read_input_token_cost{end}"))?,
             cache_write: positive(&format!("cache_creation_input_token_cost{end}"))?,
             cache_write_1h: written_long(end)?,

@@ -5,9 +5,9 @@ use weir_config::vocab::{Finding, KeyId, SpanId, TenantId, Timestamp, TraceId};
 
 use crate::alerts::{Accepted, AlertKey, AlertRecord, Claim, Claimant, Heard, Sighting, Step, StepDone};
 use crate::audit::AuditEvent;
+use crate::charges::{BatchCharge, Booked};
 use crate::cursor::{Cursor, Fate};
 use crate::error::NotWritten;
-use crate::charges::{BatchCharge, Booked};
 use crate::objects::MadeObject;
 use crate::offences::{BlockedAddress, Offence};
 use crate::queue::Held;

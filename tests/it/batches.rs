@@ -8,7 +8,8 @@ use crate::support::{Call, Driver, Gateway, Setup, Upstream, call, eventually};
 /// One result costs 1000 x 0.625 + 100 x 5 millionths of a dollar.
 const NANO: u64 = 1000 * 625 + 100 * 5000;
 
-pub(crate) const CAPS: &str = "cost_caps: {enabled: true, default_budget_caps: [{window: monthly, hard_limit_usd: 100}]}\n";
+pub(crate) const CAPS: &str =
+    "cost_caps: {enabled: true, default_budget_caps: [{window: monthly, hard_limit_usd: 100}]}\n";
 
 /// A provider whose files are results: as many as the last character of the file's name says.
 pub(crate) fn provider() -> Upstream {

@@ -174,7 +174,9 @@ fn gemini_batch_lines(form: &Form, used: Used) -> Vec<u8> {
 
 fn gemini_batch(form: &Form, used: Used) -> Vec<u8> {
     let inlined = halves(used).map(|used| json!({ "response": gemini(form, used), "metadata": { "key": "a" } }));
-    json!({ "name": "batches/b", "done": true, "response": { "inlinedResponses": { "inlinedResponses": inlined } } }).to_string().into()
+    json!({ "name": "batches/b", "done": true, "response": { "inlinedResponses": { "inlinedResponses": inlined } } })
+        .to_string()
+        .into()
 }
 
 fn realtime_socket(_: &Form, used: Used) -> Vec<u8> {

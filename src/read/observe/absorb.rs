@@ -99,12 +99,13 @@ fn batch<'a>(collector: &mut Collector, walker: &mut Walker<'a>, entered: Value<
     match entered {
         Value::Array => {
             // More than a few lists are no provider's, and looking ahead is not free.
-            if collector.batch_prints.len() < LISTS_MAX {
+            let prints = &mut collector.batch.get_or_insert_default().prints;
+            if prints.len() < LISTS_MAX {
                 let print = print_of(walker.clone())?;
-                if collector.batch_prints.contains(&print) {
+                if prints.contains(&print) {
                     return skip(walker, entered);
                 }
-                collector.batch_prints.push(print);
+                prints.push(print);
             }
             while let Some(item) = next_value(walker)? {
                 match item {
@@ -119,11 +120,12 @@ fn batch<'a>(collector: &mut Collector, walker: &mut Walker<'a>, entered: Value<
         Value::Object => {
             while let Some(key) = next_key(walker)? {
                 match (key.raw(), value(walker)?) {
-                    ("model", Value::Str(model)) => collector.batch_model = Some(bounded(&model.decode())),
-                    (
-                        "inlinedResponses" | "inlined_responses" | "output",
-                        inner @ (Value::Object | Value::Array),
-                    ) => batch(collector, walker, inner)?,
+                    ("model", Value::Str(model)) => {
+                        collector.batch.get_or_insert_default().model = Some(bounded(&model.decode()));
+                    }
+                    ("inlinedResponses" | "inlined_responses" | "output", inner @ (Value::Object | Value::Array)) => {
+                        batch(collector, walker, inner)?
+                    }
                     (_, other) => skip(walker, other)?,
                 }
             }

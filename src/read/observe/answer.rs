@@ -427,6 +427,15 @@ pub(super) enum Piece<'a> {
     Raw(&'a str),
 }
 
+/// An operation with the answers to the calls of a batch.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// The model that it was made for: that of each of its calls which says none.
+    pub(super) model: Option<String>,
+    /// Lists of its answers that have been read, as SHA-256: an operation may say the same one twice.
+    pub(super) prints: Vec<[u8; 32]>,
+}
+
 /// Puts an answer together.
 #[derive(Default)]
 pub(super) struct Collector {
@@ -449,10 +458,8 @@ pub(super) struct Collector {
     last_part: (u32, u32),
     /// What is read is the answer to a call of a batch.
     pub(super) in_batch: bool,
-    /// The model that a batch was made for: that of each of its calls which says none.
-    pub(super) batch_model: Option<String>,
-    /// Lists of a batch's answers that have been read: an operation may say the same one twice.
-    pub(super) batch_prints: SmallVec<[[u8; 32]; 1]>,
+    /// What is known of the batch whose answers are read. In a box: there is a collector for each call, and most are no batches.
+    pub(super) batch: Option<Box<Batch>>,
     /// Items of tools that the provider ran and charges for.
     runs: Vec<u32>,
     /// What is read is the whole body: where its strings stand is where they stand in the body.
@@ -625,7 +632,7 @@ impl Collector {
     /// The answer to one call of a batch has been read; the next one counts from the beginning.
     pub(super) fn end_of_call(&mut self) {
         let counters = std::mem::take(&mut self.counters);
-        let model = self.answer.model.take().or_else(|| self.batch_model.clone());
+        let model = self.answer.model.take().or_else(|| self.batch.as_ref().and_then(|batch| batch.model.clone()));
         self.runs.clear();
         self.answer.complete = true;
         let Some(usage) = counters.usage() else { return };

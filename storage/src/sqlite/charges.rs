@@ -64,7 +64,8 @@ impl Reads<'_> {
         self.ask("read_spend", |conn| {
             let BatchId { tenant, provider, batch } = id;
             let mut statement = conn.prepare_cached(CHARGED)?;
-            let known = statement.query_row((tenant.as_bytes().as_slice(), provider, batch), |row| row.get::<_, i64>(0));
+            let known =
+                statement.query_row((tenant.as_bytes().as_slice(), provider, batch), |row| row.get::<_, i64>(0));
             Ok(known.optional()?.map(i64::unsigned_abs))
         })
     }

@@ -80,9 +80,12 @@ pub(super) fn spend(context: &mut Context) -> Result<Option<Box<dyn Subsystem>>,
 
 impl Subsystem for Spent {
     fn stop(self: Box<Self>, time: &TimeLeft) -> bool {
-        let charged = self.process.results.flush(time.left().min(CHARGES_LIMIT)) && self.process.results.catch_up(&self.store);
+        let charged =
+            self.process.results.flush(time.left().min(CHARGES_LIMIT)) && self.process.results.catch_up(&self.store);
         if !charged {
-            tracing::error!("not every batch that was charged was written down: fetched again, its results will be charged once more");
+            tracing::error!(
+                "not every batch that was charged was written down: fetched again, its results will be charged once more"
+            );
         }
         keep::save(&self.process.parts.spend, &self.store) && charged
     }

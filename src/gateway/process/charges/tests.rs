@@ -1,3 +1,5 @@
+//! Charges of batches: once over all gateways, and what memory does while the store is away.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -121,7 +121,13 @@ impl Hold {
     }
 
     /// Turns what was reserved into what was spent, of which `counted` is there already.
-    fn settle(&self, spend: &Spend, (estimate, counted): (u64, u64), actual: u64, warnings: &mut SmallVec<[Warning; 2]>) {
+    fn settle(
+        &self,
+        spend: &Spend,
+        (estimate, counted): (u64, u64),
+        actual: u64,
+        warnings: &mut SmallVec<[Warning; 2]>,
+    ) {
         for ((cell, soft), window) in self.cells.iter().zip(self.soft).zip(Window::ALL) {
             let spent = cell.settle(estimate, actual.saturating_sub(counted));
             if let Some(limit) = soft
