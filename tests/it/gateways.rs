@@ -92,7 +92,13 @@ fn served(gateways: &[Gateway], each: usize, request: &[u8], goes_on: impl Fn(us
 fn results_of_a_batch_are_charged_once_by_all_gateways_on_the_stores() {
     let (three, database, provider) = (&Three::new(), name(), batches::provider());
     let pair = gateways(three, &database, 2, &provider, batches::CAPS);
-    let (_, key) = tenant(&pair);
+    let tenant = pair[0].tenant("acme");
+    let (_, key) = pair[0].key(&tenant, "operator");
+    // No call to the provider: the fetches are all that is recorded.
+    let asks = Call::get("/api/v1/spans?limit=1").key(&key).bytes();
+    for gateway in &pair {
+        eventually("the key is known", || (call(gateway.addr, asks.clone()).status != 401).then_some(()));
+    }
     let pair: [Gateway; 2] = pair.try_into().unwrap_or_else(|_| panic!("two"));
     end(batches::are_charged_once(pair, Some(&key)).into(), &database);
 }

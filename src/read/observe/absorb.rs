@@ -153,7 +153,7 @@ fn print_of(mut walker: Walker<'_>) -> Result<[u8; 32], JsonError> {
         };
         context.update(&[mark]);
         context.update(text.as_bytes());
-        context.update(&[b'"']);
+        context.update(b"\"");
     }
     let mut print = [0; 32];
     print.iter_mut().zip(context.finish().as_ref()).for_each(|(to, from)| *to = *from);
