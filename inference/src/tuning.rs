@@ -21,4 +21,6 @@ pub struct Tuning {
     pub threshold: Option<f64>,
     /// Shorter texts are left alone, in characters.
     pub shortest: usize,
+    /// The share of one core that it may take in the mean, where it heeds one.
+    pub share: f64,
 }
