@@ -377,7 +377,7 @@ impl Analyser {
             if !later.is_empty() {
                 let rest = ran.later.get_or_insert_with(|| Box::new(Later::new(call)));
                 let hidden = std::mem::take(&mut scratch.hidden);
-                let left = rest.add(index, part, hidden, clean, Before { suspect, signals }, later);
+                let left = rest.add(index, part, hidden, clean, Before { suspect, signals, first: gated.first }, later);
                 ran.second_stage_skipped.add(left);
             } else if let Some(name) = clean {
                 self.clean.add(name);
@@ -457,8 +457,8 @@ impl Analyser {
         runs.extend(Runs::new(bytes));
         watch.lap(SECRETS);
         let over_defence = call.plan.over_defence;
-        let asks_classifier =
-            self.fuses(call.plan, part.kind) || !(call.plan.later(part.kind) & call.plan.gated()).is_empty();
+        let asks_classifier = self.fuses(call.plan, part.kind);
+        let keeps_score = asks_classifier || call.plan.is_gated_for(part.kind);
         let shared = SharedLook {
             folded,
             limits,
@@ -471,6 +471,7 @@ impl Analyser {
             decoded,
             over_defence,
             asks_classifier,
+            keeps_score,
             score: None,
             operator,
         };
@@ -486,6 +487,7 @@ impl Analyser {
             folding: Some(folded),
             words: None,
             tenant: call.tenant,
+            first: None,
         };
         for index in now.indices() {
             let Some(detector) = self.detectors.get(index) else { continue };

@@ -127,6 +127,7 @@ pub struct Text<'a> {
     pub(crate) folding: Option<&'a Folded>,
     pub(crate) words: Option<&'a Learned>,
     pub(crate) tenant: TenantId,
+    pub(crate) first: Option<FirstLook>,
 }
 
 /// What a part of a text says once it is decoded.
@@ -213,6 +214,11 @@ impl<'a> Text<'a> {
     /// Whose text it is.
     pub const fn tenant(&self) -> TenantId {
         self.tenant
+    }
+
+    /// What the detectors of class core said of it, where one with a gate looks at it.
+    pub const fn first_look(&self) -> Option<&FirstLook> {
+        self.first.as_ref()
     }
 
     /// Where a part of the folded text stands in the text.

@@ -2,17 +2,21 @@
 
 use std::borrow::Cow;
 
-use weir_config::vocab::TenantId;
+use weir_config::vocab::{Severity, TenantId};
 
 use crate::part::PartKind;
 
 /// What is known of a text when that is decided.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FirstLook {
     /// What the embedded classifier says of it, in logits; nothing where it was not asked, or the text is too few words for it.
     pub words: Option<f64>,
     /// A rule has a suspicion, however weak, that somebody gives orders in it.
     pub suspected: bool,
+    /// The worst that was reported of it, but for what is only quoted and asked about.
+    pub reported: Option<Severity>,
+    /// What the rules would have reported is only quoted and asked about.
+    pub quoted: bool,
     /// It came as data and is short enough to be read whole, and speaks to its reader.
     pub addressed: bool,
     /// Whose text it is: what is remembered of it is remembered for this tenant alone.

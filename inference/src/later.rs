@@ -16,7 +16,7 @@ use crate::decode::{Ciphers, Runs, Span};
 use crate::detector::{Decoded, Detector, Found, Text};
 use crate::detector_set::{DETECTORS_MAX, DetectorSet};
 use crate::fold::Folded;
-use crate::gate::Skips;
+use crate::gate::{FirstLook, Skips};
 use crate::learned::Learned;
 use crate::part::{HITS_MAX, Hit, Part, PartKind};
 use crate::plan::{Call, Plan};
@@ -61,6 +61,8 @@ pub(crate) struct Before {
     pub(crate) suspect: bool,
     /// What fusion has heard of it.
     pub(crate) signals: Signals,
+    /// What a gate was asked with.
+    pub(crate) first: Option<FirstLook>,
 }
 
 /// What the detectors on the pool said.
@@ -346,6 +348,7 @@ impl Prepared<'_> {
             folding: Some(&self.folded),
             words,
             tenant: rests.get(self.at).map_or(TenantId::DEFAULT, |rest| rest.tenant),
+            first: self.kept.before.first,
         }
     }
 }

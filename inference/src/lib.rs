@@ -89,4 +89,4 @@ pub use rules::{LoadError, RuleText};
 pub use signals::Signals;
 pub use taken::{CONTEXT_BYTES, KeyEnds, Taken, Taker, Taking, secret_tag};
 pub use toxic::TOXICITY;
-pub use tuning::{OperatingPoint, Tuning};
+pub use tuning::{Levels, OperatingPoint, Tuning};

@@ -15,7 +15,7 @@ use crate::detector::{CostClass, Detector};
 use crate::detector_set::{DETECTORS_MAX, DetectorSet};
 use crate::names::FUSION;
 use crate::part::PartKind;
-use crate::tuning::{OperatingPoint, Tuning};
+use crate::tuning::{Levels, OperatingPoint, Tuning};
 
 /// What a plan is made from.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +26,8 @@ pub struct PlanSettings<'a> {
     pub point: OperatingPoint,
     /// Thresholds by the name of the detector.
     pub thresholds: &'a [(&'a str, f64)],
+    /// What probabilities mean to the detectors that heed it.
+    pub levels: Levels,
     /// Shares of one core by the name of the detector, as far as the detector heeds it.
     pub shares: &'a [(&'a str, f64)],
     /// Characters a text must have to be looked at, by the name of the detector, as far as the detector heeds it.
@@ -102,6 +104,7 @@ impl Default for PlanSettings<'_> {
             off: &[],
             point: OperatingPoint::default(),
             thresholds: &[],
+            levels: Levels::default(),
             shares: &[],
             shortest: &[],
             model_text_max: usize::MAX,
@@ -165,6 +168,7 @@ impl Plan {
             let tuning = Tuning {
                 point: settings.point,
                 threshold: threshold.map(|(_, value)| *value),
+                levels: settings.levels,
                 shortest: shortest.map_or(0, |(_, value)| *value),
                 share: share.map_or(f64::INFINITY, |(_, value)| *value),
             };
@@ -195,6 +199,13 @@ impl Plan {
             hasher.write_u64(detector.version());
             hasher.write_u8(tuning.point as u8);
             hasher.write_u64(tuning.threshold.map_or(u64::MAX, f64::to_bits));
+            let Levels { finding, flag, block } = tuning.levels;
+            for (number, level) in [finding, flag, block].into_iter().enumerate() {
+                if let Some(level) = level {
+                    hasher.write_usize(number);
+                    hasher.write_u64(level.to_bits());
+                }
+            }
             if tuning.shortest > 0 {
                 hasher.write_usize(tuning.shortest);
             }
@@ -244,6 +255,11 @@ impl Plan {
 
     pub(crate) const fn is_model(&self, index: usize) -> bool {
         self.models.has(index)
+    }
+
+    /// Whether such a detector may look at texts of this role.
+    pub(crate) fn is_gated_for(&self, kind: PartKind) -> bool {
+        !(self.later(kind) & self.gated).is_empty()
     }
 
     /// Detectors that look only at texts that they let through.

@@ -1,6 +1,6 @@
 //! The gate before detectors that are asked about some texts alone.
 
-use super::{Analyser, Scratch, place};
+use super::{Analyser, Scratch, is_mention, is_order, place};
 use crate::detector::{Found, Text};
 use crate::detector_set::DetectorSet;
 use crate::fold::TEXT_MAX;
@@ -17,6 +17,8 @@ pub(super) struct Gated {
     /// Those of them that had looked at it before.
     pub(super) known: DetectorSet,
     pub(super) skips: Skips,
+    /// What the gate was asked with, for those that look.
+    pub(super) first: Option<FirstLook>,
     /// What those said.
     pub(super) heard: Signals,
     /// They have reported something.
@@ -42,10 +44,14 @@ impl Analyser {
         let raw = part.text.get(..part.text.floor_char_boundary(TEXT_MAX)).unwrap_or_default();
         let folded = scratch.folded.bytes(raw);
         let words = scratch.score.map(|score| score.logits);
-        let signs = Signals::of(out.get(before..).unwrap_or_default(), part.kind, words);
+        let hits = out.get(before..).unwrap_or_default();
+        let signs = Signals::of(hits, part.kind, words);
+        let sure = hits.get(..hits.len() - doubtful).unwrap_or_default().iter().map(|hit| &hit.finding);
         let first = FirstLook {
             words,
             suspected: signs.high.max(signs.medium).max(signs.low) > 0.0,
+            reported: sure.clone().filter(|finding| is_order(finding)).map(|finding| finding.severity).max(),
+            quoted: sure.clone().any(is_mention) && !sure.clone().any(is_order),
             addressed: is_addressed(folded, part.kind),
             tenant: call.tenant,
         };
@@ -60,7 +66,9 @@ impl Analyser {
             folding: Some(&scratch.folded),
             words: None,
             tenant: call.tenant,
+            first: Some(first),
         };
+        gated.first = Some(first);
         for number in asked.indices() {
             let Some(detector) = self.detectors.get(number) else { continue };
             let mut found = Found::default();
