@@ -7,6 +7,7 @@
 //! text that was given, at character boundaries.
 
 mod changed;
+mod gated;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ pub struct Analyser {
     /// Those of the operator: which findings they allow.
     operator: Option<Arc<OperatorRules>>,
     /// The embedded classifier, for who asks it by itself, and its number among the detectors.
-    classifier: Option<(usize, Arc<Learned>)>,
+    pub(crate) classifier: Option<(usize, Arc<Learned>)>,
     /// What weighs together what the others say, and its number among the detectors.
     pub(crate) fusion: Option<(usize, Arc<Fusion>)>,
 }
@@ -333,7 +334,8 @@ impl Analyser {
                     scratch.count.known(part);
                 }
                 ran.detectors |= now;
-                ran.detectors |= later;
+                // Whether those that are asked about some texts alone were asked about it is not known.
+                ran.detectors |= later.without(call.plan.gated());
                 continue;
             }
             ran.cut |= call.is_late();
@@ -363,14 +365,20 @@ impl Analyser {
             }
             let reported = out.get(before..out.len() - doubtful).unwrap_or_default();
             let suspect = reported.iter().any(|hit| is_order(&hit.finding));
-            let signals = self.fuse(scratch, (index, part), call.plan, (before, doubtful), out);
+            let gated = self.pass_gate(scratch, (index, part), call, (before, doubtful), out);
+            let later = later.without(gated.kept_out);
+            ran.detectors |= gated.known;
+            ran.second_stage_skipped.add(gated.skips);
+            let signals = self.fuse(scratch, (index, part), call.plan, (before, doubtful), gated.heard, out);
             if let Some((number, _)) = &self.fusion {
                 watch.lap(*number);
             }
-            let clean = clean.filter(|_| !signals.reported);
+            let clean = clean.filter(|_| !signals.reported && gated.skips.is_empty() && !gated.reported);
             if !later.is_empty() {
                 let rest = ran.later.get_or_insert_with(|| Box::new(Later::new(call)));
-                rest.add(index, part, std::mem::take(&mut scratch.hidden), clean, Before { suspect, signals });
+                let hidden = std::mem::take(&mut scratch.hidden);
+                let left = rest.add(index, part, hidden, clean, Before { suspect, signals, first: gated.first }, later);
+                ran.second_stage_skipped.add(left);
             } else if let Some(name) = clean {
                 self.clean.add(name);
             }
@@ -450,6 +458,7 @@ impl Analyser {
         watch.lap(SECRETS);
         let over_defence = call.plan.over_defence;
         let asks_classifier = self.fuses(call.plan, part.kind);
+        let keeps_score = asks_classifier || call.plan.is_gated_for(part.kind);
         let shared = SharedLook {
             folded,
             limits,
@@ -462,6 +471,7 @@ impl Analyser {
             decoded,
             over_defence,
             asks_classifier,
+            keeps_score,
             score: None,
             operator,
         };
@@ -474,6 +484,10 @@ impl Analyser {
             suspect: false,
             context: "",
             deadline: call.deadline,
+            folding: Some(folded),
+            words: None,
+            tenant: call.tenant,
+            first: None,
         };
         for index in now.indices() {
             let Some(detector) = self.detectors.get(index) else { continue };
@@ -501,6 +515,7 @@ impl Analyser {
         (index, part): (usize, &Part<'_>),
         plan: &Plan,
         (before, doubtful): (usize, usize),
+        heard: Signals,
         out: &mut Vec<Hit>,
     ) -> Signals {
         let reported = out.len() - doubtful;
@@ -509,7 +524,7 @@ impl Analyser {
             return Signals::default();
         };
         let hits = out.get(before..).unwrap_or_default();
-        let mut signals = Signals::of(hits, part.kind, scratch.score.map(|score| score.logits));
+        let mut signals = Signals::of(hits, part.kind, scratch.score.map(|score| score.logits)).with(&heard);
         // What is quoted in a text that asks about it makes nothing surer.
         let is_quoted =
             hits.iter().any(|hit| is_mention(&hit.finding)) && !hits.iter().any(|hit| is_order(&hit.finding));

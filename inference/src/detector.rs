@@ -8,8 +8,11 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Instant;
 
-use weir_config::vocab::Finding;
+use weir_config::vocab::{Finding, TenantId};
 
+use crate::fold::Folded;
+use crate::gate::{FirstLook, Gate, Skips};
+use crate::learned::Learned;
 use crate::part::PartKind;
 use crate::shared_look::SharedLook;
 use crate::signals::Signals;
@@ -57,6 +60,18 @@ pub trait Detector: fmt::Debug + Send + Sync {
     /// Whether it can look at texts by now: a model that is still to be loaded cannot. Once it can, it always can.
     fn is_ready(&self) -> bool {
         true
+    }
+
+    /// Whether it is asked only about texts that [`Self::gate`] lets through. Analyses are whole without it, and wait for it only where
+    /// they wait for models.
+    fn is_gated(&self) -> bool {
+        false
+    }
+
+    /// Whether it is to look at a text, now that the detectors of class core have. On whichever thread: must not wait. What it knows of
+    /// the text it reports at once.
+    fn gate(&self, _text: &Text<'_>, _first: &FirstLook, _tuning: &Tuning, _found: &mut Found<'_>) -> Gate {
+        Gate::Look
     }
 
     /// Told, on whichever thread, that an analysis did without it because it was not ready. Must not wait.
@@ -109,6 +124,10 @@ pub struct Text<'a> {
     pub(crate) suspect: bool,
     pub(crate) context: &'a str,
     pub(crate) deadline: Option<Instant>,
+    pub(crate) folding: Option<&'a Folded>,
+    pub(crate) words: Option<&'a Learned>,
+    pub(crate) tenant: TenantId,
+    pub(crate) first: Option<FirstLook>,
 }
 
 /// What a part of a text says once it is decoded.
@@ -131,6 +150,8 @@ pub struct Found<'a> {
     pub(crate) full: bool,
     /// Not all that encoded words say was looked at.
     pub(crate) skipped: bool,
+    /// Why the second stage was not asked about all of it.
+    pub(crate) second_stage_skipped: Skips,
     /// What models say of the text, reported or not.
     pub(crate) heard: Signals,
     pub(crate) shared: Option<SharedLook<'a>>,
@@ -190,6 +211,29 @@ impl<'a> Text<'a> {
         self.context
     }
 
+    /// Whose text it is.
+    pub const fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+
+    /// What the detectors of class core said of it, where one with a gate looks at it.
+    pub const fn first_look(&self) -> Option<&FirstLook> {
+        self.first.as_ref()
+    }
+
+    /// Where a part of the folded text stands in the text.
+    pub fn original(&self, folded: Range<usize>) -> Range<usize> {
+        self.folding.map_or(folded.clone(), |folding| {
+            let (start, end) = folding.original(self.raw, folded.start, folded.end);
+            start..end
+        })
+    }
+
+    /// What the embedded classifier says of some folded words, in logits; 0 where there is none. Linear in the words.
+    pub fn words_say(&self, words: &[u8]) -> f64 {
+        self.words.map_or(0.0, |classifier| classifier.logits(words))
+    }
+
     /// When nobody waits for the findings any more. What takes long looks at this now and then.
     pub const fn deadline(&self) -> Option<Instant> {
         self.deadline
@@ -217,6 +261,11 @@ impl Found<'_> {
     /// Not all that encoded words in the text say was looked at: it is no clean text, and that is said.
     pub fn skip(&mut self) {
         self.skipped = true;
+    }
+
+    /// Not all of the text was looked at by a detector that analyses are whole without.
+    pub fn skip_second_stage(&mut self, why: Skips) {
+        self.second_stage_skipped.add(why);
     }
 
     /// The text could not be judged: it is no clean text, and the analysis is not whole.

@@ -21,6 +21,11 @@ impl DetectorSet {
         self.0 == 0
     }
 
+    /// Those of it that are not in `others`.
+    pub(crate) const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
     pub(crate) const fn has(self, index: usize) -> bool {
         self.0 & Self::only(index).0 != 0
     }

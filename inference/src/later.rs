@@ -16,6 +16,8 @@ use crate::decode::{Ciphers, Runs, Span};
 use crate::detector::{Decoded, Detector, Found, Text};
 use crate::detector_set::{DETECTORS_MAX, DetectorSet};
 use crate::fold::Folded;
+use crate::gate::{FirstLook, Skips};
+use crate::learned::Learned;
 use crate::part::{HITS_MAX, Hit, Part, PartKind};
 use crate::plan::{Call, Plan};
 use crate::ran::Ran;
@@ -48,6 +50,8 @@ struct Kept {
     /// Its name, where nothing has been found in it until now.
     clean: Option<Name>,
     before: Before,
+    /// Who looks at it.
+    wanted: DetectorSet,
 }
 
 /// What the detectors of class core said of a text.
@@ -57,6 +61,8 @@ pub(crate) struct Before {
     pub(crate) suspect: bool,
     /// What fusion has heard of it.
     pub(crate) signals: Signals,
+    /// What a gate was asked with.
+    pub(crate) first: Option<FirstLook>,
 }
 
 /// What the detectors on the pool said.
@@ -91,19 +97,24 @@ impl Later {
         hidden: Vec<(usize, usize)>,
         clean: Option<Name>,
         before: Before,
-    ) {
+        wanted: DetectorSet,
+    ) -> Skips {
         let room = self.plan.model_text_max.saturating_sub(self.bytes);
         let shown = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
-        if shown.len() < text.len() {
+        let mut skips = Skips::default();
+        if shown.len() < text.len() && self.plan.is_gated(wanted) {
+            skips.add(Skips::LENGTH);
+        } else if shown.len() < text.len() {
             self.left_out.push((part, text.len() - shown.len()));
         }
         if shown.is_empty() {
-            return;
+            return skips;
         }
         self.bytes += shown.len();
         // How much of a text is seen depends on the others, so only a whole one is known afterwards.
         let clean = clean.filter(|_| shown.len() == text.len());
-        self.texts.push(Kept { part, kind: *kind, text: shown.into(), hidden, clean, before });
+        self.texts.push(Kept { part, kind: *kind, text: shown.into(), hidden, clean, before, wanted });
+        skips
     }
 
     /// Bytes of text to be looked at.
@@ -119,7 +130,7 @@ impl Later {
 
     /// Whether some of the texts are to be held against what the request brought.
     pub fn wants_context(&self) -> bool {
-        self.texts.iter().any(|kept| self.plan.wants_context(kept.kind))
+        self.texts.iter().any(|kept| self.plan.wants_context(kept.wanted))
     }
 
     /// Gives what the request brought.
@@ -135,7 +146,12 @@ impl Later {
 
     /// Whether a model is to look at some of it.
     pub fn needs_model(&self) -> bool {
-        self.texts.iter().any(|kept| self.plan.later(kept.kind).indices().any(|index| self.plan.is_model(index)))
+        self.texts.iter().any(|kept| kept.wanted.indices().any(|index| self.plan.is_model(index)))
+    }
+
+    /// Whether the analysis is whole without it.
+    pub fn is_optional(&self) -> bool {
+        self.texts.iter().all(|kept| self.plan.is_gated(kept.wanted))
     }
 
     /// Whether both may be looked at together.
@@ -163,12 +179,11 @@ impl Analyser {
         debug_assert!(crate::pool_thread::is_one(), "a model must never run on a core");
         let mut seen: Vec<Seen> = rests.iter().map(|_| Seen::default()).collect();
         let Some(plan) = rests.first().map(|rest| Arc::clone(&rest.plan)) else { return seen };
-        let texts = self.prepare(scratch, &plan, rests);
+        let texts = self.prepare(scratch, rests);
         let mut founds: Vec<Found<'_>> = texts.iter().map(|_| Found::default()).collect();
-        let wanted = texts.iter().fold(DetectorSet::default(), |set, text| set | plan.later(text.kept.kind));
+        let wanted = texts.iter().fold(DetectorSet::default(), |set, text| set | text.kept.wanted);
         for (index, detector) in wanted.indices().filter_map(|index| Some((index, self.detectors.get(index)?))) {
-            let members: Vec<usize> =
-                (0..texts.len()).filter(|at| plan.later(texts[*at].kept.kind).has(index)).collect();
+            let members: Vec<usize> = (0..texts.len()).filter(|at| texts[*at].kept.wanted.has(index)).collect();
             for batch in members.chunks(detector.batch().max(1)) {
                 self.run_batch((index, &**detector), &plan, rests, &texts, batch, &mut founds, &mut seen);
             }
@@ -178,8 +193,9 @@ impl Analyser {
             let Seen { hits, ran } = &mut seen[*at];
             ran.failed |= found.failed;
             ran.skipped |= found.skipped;
+            ran.second_stage_skipped.add(found.second_stage_skipped);
             ran.full |= found.full || hits.len() + found.said.len() > HITS_MAX;
-            let whole = !found.skipped && !ran.failed && !ran.cut;
+            let whole = !found.skipped && !ran.failed && !ran.cut && found.second_stage_skipped.is_empty();
             if let Some(name) = kept.clean.filter(|_| found.said.is_empty() && whole) {
                 self.clean.add(name);
             }
@@ -218,9 +234,16 @@ impl Analyser {
         seen: &mut [Seen],
     ) {
         let (late, batch): (Vec<usize>, Vec<usize>) = batch.iter().partition(|at| rests[texts[**at].at].is_late());
-        late.iter().for_each(|at| seen[texts[*at].at].ran.cut = true);
+        for at in late {
+            if detector.is_gated() {
+                founds[at].skip_second_stage(Skips::TIME);
+            } else {
+                seen[texts[at].at].ran.cut = true;
+            }
+        }
         let suspect = |at: usize| founds[at].said.iter().any(|(_, finding)| is_order(finding));
-        let views: Vec<Text<'_>> = batch.iter().map(|at| texts[*at].view(rests, suspect(*at))).collect();
+        let words = self.classifier.as_ref().map(|(_, classifier)| &**classifier);
+        let views: Vec<Text<'_>> = batch.iter().map(|at| texts[*at].view(rests, suspect(*at), words)).collect();
         let mut out: Vec<Found<'_>> = batch.iter().map(|at| std::mem::take(&mut founds[*at])).collect();
         let bytes: usize = views.iter().map(|text| text.raw.len()).sum();
         let begun = Instant::now();
@@ -231,7 +254,7 @@ impl Analyser {
         for ((at, view), found) in batch.iter().zip(&views).zip(out) {
             let ran = &mut seen[texts[*at].at].ran;
             // A detector may have stopped at the deadline: then nobody knows whether the rest is clean.
-            ran.cut |= rests[texts[*at].at].is_late();
+            ran.cut |= !detector.is_gated() && rests[texts[*at].at].is_late();
             ran.detectors |= DetectorSet::only(index);
             ran.timed |= DetectorSet::only(index);
             let share = took * view.raw.len() as u128 / bytes.max(1) as u128;
@@ -240,12 +263,12 @@ impl Analyser {
         }
     }
 
-    fn prepare<'a>(&self, scratch: &mut Scratch, plan: &Plan, rests: &[&'a Later]) -> Vec<Prepared<'a>> {
+    fn prepare<'a>(&self, scratch: &mut Scratch, rests: &[&'a Later]) -> Vec<Prepared<'a>> {
         let texts = rests.iter().enumerate().flat_map(|(at, rest)| rest.texts.iter().map(move |kept| (at, kept)));
         let mut prepared = Vec::new();
         for (at, kept) in texts {
             let mut text = Prepared { at, kept, folded: Folded::default(), decoded: Vec::new() };
-            let needs = plan.later(kept.kind).indices().filter_map(|index| self.detectors.get(index));
+            let needs = kept.wanted.indices().filter_map(|index| self.detectors.get(index));
             let (folded, decoded) =
                 needs.map(|detector| detector.needs()).fold((false, false), |(folded, decoded), needs| {
                     (folded || needs.folded || needs.decoded, decoded || needs.decoded)
@@ -310,7 +333,7 @@ impl Listener for Heard<'_> {
 }
 
 impl Prepared<'_> {
-    fn view<'a>(&'a self, rests: &[&'a Later], suspect: bool) -> Text<'a> {
+    fn view<'a>(&'a self, rests: &[&'a Later], suspect: bool, words: Option<&'a Learned>) -> Text<'a> {
         let deadline = rests.get(self.at).and_then(|rest| rest.deadline);
         let raw: &str = &self.kept.text;
         let folded = self.folded.bytes(raw);
@@ -322,6 +345,10 @@ impl Prepared<'_> {
             suspect: suspect || self.kept.before.suspect,
             context: rests.get(self.at).map_or("", |rest| &rest.context),
             deadline,
+            folding: Some(&self.folded),
+            words,
+            tenant: rests.get(self.at).map_or(TenantId::DEFAULT, |rest| rest.tenant),
+            first: self.kept.before.first,
         }
     }
 }

@@ -7,6 +7,9 @@ pub const EMBEDDED: &str = "embedded";
 /// the embedded one finds says `model: embedded`.
 pub const CLASSIFIER: &str = "classifier";
 
+/// The transformer that looks at what the embedded classifier finds suspicious.
+pub const SECOND_STAGE: &str = "second_stage";
+
 /// What all detectors say, weighed together.
 pub const FUSION: &str = "fusion";
 

@@ -15,7 +15,7 @@ use crate::detector::{CostClass, Detector};
 use crate::detector_set::{DETECTORS_MAX, DetectorSet};
 use crate::names::FUSION;
 use crate::part::PartKind;
-use crate::tuning::{OperatingPoint, Tuning};
+use crate::tuning::{Levels, OperatingPoint, Tuning};
 
 /// What a plan is made from.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +26,10 @@ pub struct PlanSettings<'a> {
     pub point: OperatingPoint,
     /// Thresholds by the name of the detector.
     pub thresholds: &'a [(&'a str, f64)],
+    /// What probabilities mean to the detectors that heed it.
+    pub levels: Levels,
+    /// Shares of one core by the name of the detector, as far as the detector heeds it.
+    pub shares: &'a [(&'a str, f64)],
     /// Characters a text must have to be looked at, by the name of the detector, as far as the detector heeds it.
     pub shortest: &'a [(&'a str, usize)],
     /// Models are given so many bytes of the texts of one analysis, from the beginning.
@@ -61,6 +65,8 @@ pub struct Plan {
     now: [DetectorSet; KINDS],
     later: [DetectorSet; KINDS],
     models: DetectorSet,
+    /// Those that are asked only about texts that they let through.
+    gated: DetectorSet,
     /// Those that hold a text against its context.
     contextual: DetectorSet,
     all: DetectorSet,
@@ -98,6 +104,8 @@ impl Default for PlanSettings<'_> {
             off: &[],
             point: OperatingPoint::default(),
             thresholds: &[],
+            levels: Levels::default(),
+            shares: &[],
             shortest: &[],
             model_text_max: usize::MAX,
             silent_pii: false,
@@ -126,6 +134,7 @@ impl Plan {
             now: Default::default(),
             later: Default::default(),
             models: DetectorSet::default(),
+            gated: DetectorSet::default(),
             contextual: DetectorSet::default(),
             all: DetectorSet::default(),
             absent: DetectorSet::default(),
@@ -155,10 +164,13 @@ impl Plan {
             }
             let threshold = settings.thresholds.iter().find(|(name, _)| *name == detector.name());
             let shortest = settings.shortest.iter().find(|(name, _)| *name == detector.name());
+            let share = settings.shares.iter().find(|(name, _)| *name == detector.name());
             let tuning = Tuning {
                 point: settings.point,
                 threshold: threshold.map(|(_, value)| *value),
+                levels: settings.levels,
                 shortest: shortest.map_or(0, |(_, value)| *value),
+                share: share.map_or(f64::INFINITY, |(_, value)| *value),
             };
             let by_kind = if detector.cost() == CostClass::Core { &mut plan.now } else { &mut plan.later };
             let spared = if detector.is_learned() { spared } else { 0 };
@@ -173,6 +185,9 @@ impl Plan {
             if detector.cost() == CostClass::Model {
                 plan.models |= DetectorSet::only(index);
             }
+            if detector.is_gated() {
+                plan.gated |= DetectorSet::only(index);
+            }
             if detector.needs().context {
                 plan.contextual |= DetectorSet::only(index);
             }
@@ -184,6 +199,13 @@ impl Plan {
             hasher.write_u64(detector.version());
             hasher.write_u8(tuning.point as u8);
             hasher.write_u64(tuning.threshold.map_or(u64::MAX, f64::to_bits));
+            let Levels { finding, flag, block } = tuning.levels;
+            for (number, level) in [finding, flag, block].into_iter().enumerate() {
+                if let Some(level) = level {
+                    hasher.write_usize(number);
+                    hasher.write_u64(level.to_bits());
+                }
+            }
             if tuning.shortest > 0 {
                 hasher.write_usize(tuning.shortest);
             }
@@ -226,13 +248,28 @@ impl Plan {
         self.all.has(index)
     }
 
+    /// Whether all of these look only at texts that they let through.
+    pub(crate) const fn is_gated(&self, wanted: DetectorSet) -> bool {
+        wanted.without(self.gated).is_empty()
+    }
+
     pub(crate) const fn is_model(&self, index: usize) -> bool {
         self.models.has(index)
     }
 
-    /// Whether a detector that holds texts of this role against their context looks at them.
-    pub(crate) fn wants_context(&self, kind: PartKind) -> bool {
-        !(self.later(kind) & self.contextual).is_empty()
+    /// Whether such a detector may look at texts of this role.
+    pub(crate) fn is_gated_for(&self, kind: PartKind) -> bool {
+        !(self.later(kind) & self.gated).is_empty()
+    }
+
+    /// Detectors that look only at texts that they let through.
+    pub(crate) const fn gated(&self) -> DetectorSet {
+        self.gated
+    }
+
+    /// Whether one of these detectors holds texts against their context.
+    pub(crate) fn wants_context(&self, wanted: DetectorSet) -> bool {
+        !(wanted & self.contextual).is_empty()
     }
 
     pub(crate) fn tuning(&self, index: usize) -> Tuning {

@@ -1,6 +1,7 @@
 //! What an analysis did, and what of it is left to detectors on the pool.
 
 use crate::detector_set::{DETECTORS_MAX, DetectorSet};
+use crate::gate::Skips;
 use crate::later::Later;
 
 /// What an analysis did.
@@ -22,6 +23,8 @@ pub struct Ran {
     pub effort: u32,
     /// Of some text, not all that encoded words in it say was looked at by models.
     pub skipped: bool,
+    /// Why the second stage was not asked about a text, or not about all of it, that it was to be asked about.
+    pub second_stage_skipped: Skips,
     /// What is left to detectors that run on the pool alone.
     pub later: Option<Box<Later>>,
     /// Detectors that were not spared by what is known.
@@ -41,5 +44,6 @@ impl Ran {
         self.verify_cap_reached |= later.verify_cap_reached;
         self.effort = self.effort.max(later.effort);
         self.skipped |= later.skipped;
+        self.second_stage_skipped.add(later.second_stage_skipped);
     }
 }

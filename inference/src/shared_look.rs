@@ -26,6 +26,8 @@ pub(crate) struct SharedLook<'a> {
     pub(crate) over_defence: bool,
     /// Whether the classifier is asked whatever the rules say.
     pub(crate) asks_classifier: bool,
+    /// Whether its score is needed for more than its own finding.
+    pub(crate) keeps_score: bool,
     /// Its score, once it was asked.
     pub(crate) score: Option<Score>,
     /// For scans with an operator's rules.

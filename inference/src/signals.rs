@@ -2,7 +2,7 @@
 
 use weir_config::vocab::{Finding, Severity};
 
-use crate::names::{CLASSIFIER, FUSION};
+use crate::names::{CLASSIFIER, FUSION, SECOND_STAGE};
 use crate::part::{Hit, PartKind};
 
 /// Findings about persons and credentials, which are no orders.
@@ -27,6 +27,8 @@ pub struct Signals {
     pub classifier: Option<f64>,
     /// What the guards say, in logits.
     pub guards: [Option<f64>; 2],
+    /// What the second stage says, in logits.
+    pub second: Option<f64>,
     /// Fusion has reported the text.
     pub(crate) reported: bool,
 }
@@ -41,7 +43,7 @@ impl Signals {
         for Finding { finding_type, severity, confidence, detector, metadata, .. } in
             hits.iter().map(|hit| &hit.finding)
         {
-            if DATA_TYPES.contains(&&**finding_type) || *detector == CLASSIFIER || *detector == FUSION {
+            if DATA_TYPES.contains(&&**finding_type) || [CLASSIFIER, FUSION, SECOND_STAGE].contains(&&**detector) {
                 continue;
             }
             let surest = match severity {
@@ -60,12 +62,14 @@ impl Signals {
         signals
     }
 
-    /// Takes note of how probable a model finds it that the text is an attack. Others than the classifier and the guards have no say.
+    /// Takes note of how probable a model finds it that the text is an attack. Others than the classifiers and the guards have no
+    /// say.
     pub(crate) fn hear(&mut self, detector: &str, probability: f64) {
         let odds = probability.clamp(1e-6, 1.0 - 1e-6);
         let logits = (odds / (1.0 - odds)).ln();
         match detector {
             CLASSIFIER => self.classifier = Some(logits),
+            SECOND_STAGE => self.second = Some(logits),
             "guard_a" => self.guards[0] = Some(logits),
             "guard_b" => self.guards[1] = Some(logits),
             _ => {}
@@ -74,12 +78,12 @@ impl Signals {
 
     /// Whether a model has said anything.
     pub(crate) fn is_heard(&self) -> bool {
-        self.classifier.is_some() || self.guards.iter().any(Option::is_some)
+        self.classifier.is_some() || self.second.is_some() || self.guards.iter().any(Option::is_some)
     }
 
     /// The same with what models say in `heard`.
     pub(crate) fn with(self, heard: &Self) -> Self {
         let guards = [heard.guards[0].or(self.guards[0]), heard.guards[1].or(self.guards[1])];
-        Self { classifier: heard.classifier.or(self.classifier), guards, ..self }
+        Self { classifier: heard.classifier.or(self.classifier), second: heard.second.or(self.second), guards, ..self }
     }
 }

@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_threshold_that_was_set_wins_over_the_operating_point() {
-        let tuning = |point, threshold| Tuning { point, threshold, shortest: 0 };
+        let tuning = |point, threshold| Tuning { point, threshold, ..Tuning::default() };
         for slot in [Slot::Classifier, Slot::GuardA, Slot::GuardB, Slot::Toxicity] {
             let at = |point| slot.threshold(&tuning(point, None));
             assert!(at(OperatingPoint::HighRecall) < at(OperatingPoint::Balanced));

@@ -174,7 +174,7 @@ impl Detector for Learned {
         if !hinted && suspect.encoding.is_none() && is_bare(text.folded) {
             return;
         }
-        if shared.asks_classifier {
+        if shared.keeps_score {
             let (start, end) = shared.folded.original(text.raw, suspect.start, suspect.end);
             shared.score = Some(Score { logits: f64::from(suspect.score) / UNIT, start, end });
         }

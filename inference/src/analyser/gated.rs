@@ -1,0 +1,94 @@
+//! The gate before detectors that are asked about some texts alone.
+
+use super::{Analyser, Scratch, is_mention, is_order, place};
+use crate::detector::{Found, Text};
+use crate::detector_set::DetectorSet;
+use crate::fold::TEXT_MAX;
+use crate::gate::{FirstLook, Gate, Skips, is_addressed};
+use crate::part::{HITS_MAX, Hit, Part};
+use crate::plan::Call;
+use crate::signals::Signals;
+
+/// What comes of it.
+#[derive(Debug, Default)]
+pub(super) struct Gated {
+    /// Detectors that do not look at the text.
+    pub(super) kept_out: DetectorSet,
+    /// Those of them that had looked at it before.
+    pub(super) known: DetectorSet,
+    pub(super) skips: Skips,
+    /// What the gate was asked with, for those that look.
+    pub(super) first: Option<FirstLook>,
+    /// What those said.
+    pub(super) heard: Signals,
+    /// They have reported something.
+    pub(super) reported: bool,
+}
+
+impl Analyser {
+    /// Asks the detectors of `call` that look at some texts alone whether this is one. What they know of it stands before the last
+    /// `doubtful` of `out`, of which those from `before` on are about this text.
+    pub(super) fn pass_gate(
+        &self,
+        scratch: &Scratch,
+        (index, part): (usize, &Part<'_>),
+        call: &Call<'_>,
+        (before, doubtful): (usize, usize),
+        out: &mut Vec<Hit>,
+    ) -> Gated {
+        let mut gated = Gated::default();
+        let asked = call.plan.later(part.kind) & call.plan.gated();
+        if asked.is_empty() {
+            return gated;
+        }
+        let raw = part.text.get(..part.text.floor_char_boundary(TEXT_MAX)).unwrap_or_default();
+        let folded = scratch.folded.bytes(raw);
+        let words = scratch.score.map(|score| score.logits);
+        let hits = out.get(before..).unwrap_or_default();
+        let signs = Signals::of(hits, part.kind, words);
+        let sure = hits.get(..hits.len() - doubtful).unwrap_or_default().iter().map(|hit| &hit.finding);
+        let first = FirstLook {
+            words,
+            suspected: signs.high.max(signs.medium).max(signs.low) > 0.0,
+            reported: sure.clone().filter(|finding| is_order(finding)).map(|finding| finding.severity).max(),
+            quoted: sure.clone().any(is_mention) && !sure.clone().any(is_order),
+            addressed: is_addressed(folded, part.kind),
+            tenant: call.tenant,
+        };
+        let text = Text {
+            raw,
+            kind: part.kind,
+            folded,
+            decoded: &[],
+            suspect: first.suspected,
+            context: "",
+            deadline: call.deadline,
+            folding: Some(&scratch.folded),
+            words: None,
+            tenant: call.tenant,
+            first: Some(first),
+        };
+        gated.first = Some(first);
+        for number in asked.indices() {
+            let Some(detector) = self.detectors.get(number) else { continue };
+            let mut found = Found::default();
+            let gate = detector.gate(&text, &first, &call.plan.tuning(number), &mut found);
+            if gate != Gate::Look {
+                gated.kept_out |= DetectorSet::only(number);
+            }
+            if gate == Gate::Known {
+                gated.known |= DetectorSet::only(number);
+            }
+            gated.skips.add(found.second_stage_skipped);
+            gated.heard = gated.heard.with(&found.heard);
+            for (range, finding) in found.said {
+                if out.len() < HITS_MAX {
+                    gated.reported = true;
+                    let at = out.len() - doubtful;
+                    out.insert(at, place(index, part.text, range, finding, &scratch.hidden));
+                }
+            }
+        }
+        gated
+    }
+}
