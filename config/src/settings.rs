@@ -356,6 +356,8 @@ impl RedactAnswers {
     }
 }
 
+/// The default of `security_analysis.second_stage_cpu_share`.
+pub const SECOND_STAGE_CPU_SHARE: f64 = 0.1;
 /// The default of `security_analysis.ml_threshold`.
 pub const ML_THRESHOLD: f64 = 0.8;
 /// The default of `security_analysis.guard_a_threshold` and `guard_b_threshold`.
@@ -410,6 +412,15 @@ pub struct SecurityAnalysis {
     /// `ml_threshold`, 0.0 to 1.0: the confidence from which on the classifier reports something, where somebody wrote it; else the
     /// operating point's.
     pub ml_threshold: Option<f64>,
+    /// `second_stage_cpu_share`: what the second stage may take of one core, 0.0 to 1.0.
+    pub second_stage_cpu_share: f64,
+    /// `finding_threshold`, 0.0 to 1.0: from which probability on what the second stage sees is Low; the operating point's where nobody
+    /// wrote one.
+    pub finding_threshold: Option<f64>,
+    /// `flag_threshold`, likewise: Medium.
+    pub flag_threshold: Option<f64>,
+    /// `block_threshold`, likewise: High.
+    pub block_threshold: Option<f64>,
     /// `ml_cache_dir`: where models lie that are named by an id.
     pub ml_cache_dir: Option<PathBuf>,
     /// `ml_runtime_path`: libonnxruntime, as a file or a folder.
@@ -781,6 +792,10 @@ impl Default for Settings {
                 ml_enabled: true,
                 ml_model: EMBEDDED_MODEL.to_owned(),
                 ml_threshold: None,
+                second_stage_cpu_share: SECOND_STAGE_CPU_SHARE,
+                finding_threshold: None,
+                flag_threshold: None,
+                block_threshold: None,
                 ml_cache_dir: None,
                 ml_runtime_path: None,
                 ml_hub_url: Some("https://huggingface.co".to_owned()),

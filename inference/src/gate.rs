@@ -84,9 +84,20 @@ impl Skips {
         self.0 |= more.0;
     }
 
+    /// The reasons.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMES.into_iter().filter(move |(one, _)| self.0 & one.0 != 0).map(|(_, name)| name)
+    }
+
+    /// Those that a tag names; others are left out.
+    pub fn of_tag(tag: &str) -> Self {
+        let named = |name: &str| Self::NAMES.iter().find(|(_, known)| *known == name).map_or(0, |(one, _)| one.0);
+        Self(tag.split(',').fold(0, |all, name| all | named(name)))
+    }
+
     /// The reasons as the tag has them; nothing where there are none.
     pub fn tag(self) -> Option<Cow<'static, str>> {
-        let mut names = Self::NAMES.into_iter().filter(|(one, _)| self.0 & one.0 != 0).map(|(_, name)| name);
+        let mut names = self.names();
         let first = names.next()?;
         Some(names.fold(Cow::Borrowed(first), |all, name| Cow::Owned(format!("{all},{name}"))))
     }
@@ -113,6 +124,7 @@ mod tests {
         skips.add(Skips::BUDGET);
         skips.add(Skips::LENGTH);
         assert_eq!(skips.tag().as_deref(), Some("budget,length"));
+        assert_eq!(Skips::of_tag("length,budget,hunger"), skips);
     }
 
     #[test]

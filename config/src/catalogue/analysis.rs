@@ -1,10 +1,10 @@
 //! Rows of the analysers: detectors, output safety, streams, PII, anomalies.
 
-use super::value::{flag, float, int, one_of, optional_path, optional_text, owned_text, written_float};
+use super::value::{flag, float, int, one_of, optional_float, optional_path, optional_text, owned_text, written_float};
 use super::{EnvRule, Kind, Literal, Setting, set};
 use crate::settings::{
     ActionFromData, AnomalyMethod, EMBEDDED_MODEL, GUARD_THRESHOLD, HALLUCINATION_THRESHOLD, JAILBREAK_THRESHOLD,
-    ML_THRESHOLD, OperatingPoint, PiiAction, RedactAnswers, TOXICITY_THRESHOLD, ToolChanges,
+    ML_THRESHOLD, OperatingPoint, PiiAction, RedactAnswers, SECOND_STAGE_CPU_SHARE, TOXICITY_THRESHOLD, ToolChanges,
 };
 
 const CHANGES: [(&str, ToolChanges); 3] =
@@ -63,6 +63,37 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Confidence from which on the classifier reports something; where it is written, it wins over the operating point, \
          whatever it says.",
         set!(security_analysis.ml_threshold, written_float),
+    ),
+    Setting::built(
+        "security_analysis.second_stage_cpu_share",
+        Kind::UNIT,
+        Literal::Float(SECOND_STAGE_CPU_SHARE),
+        "Share of one core, in the mean, that a small transformer may take for a second look at what the embedded classifier finds \
+         suspicious, on the pool. What there is no time for is decided by the words and tagged second_stage_skipped. 0 leaves all to the \
+         words, as a model of your own (`ml_model`) does. Ours.",
+        set!(security_analysis.second_stage_cpu_share, float),
+    ),
+    Setting::built(
+        "security_analysis.finding_threshold",
+        Kind::UNIT,
+        Literal::Null,
+        "How probable an attack is to the second stage, from which on it is a finding of Low severity; null is the operating point's. \
+         Ours.",
+        set!(security_analysis.finding_threshold, optional_float),
+    ),
+    Setting::built(
+        "security_analysis.flag_threshold",
+        Kind::UNIT,
+        Literal::Null,
+        "The same for Medium severity, which flags a trace (a score of 60). Ours.",
+        set!(security_analysis.flag_threshold, optional_float),
+    ),
+    Setting::built(
+        "security_analysis.block_threshold",
+        Kind::UNIT,
+        Literal::Null,
+        "The same for High severity, which `enforcement` refuses by default in block mode. Ours.",
+        set!(security_analysis.block_threshold, optional_float),
     ),
     Setting::built(
         "security_analysis.ml_cache_dir",

@@ -42,6 +42,11 @@ pub(super) fn written_float(value: &Value) -> Result<Option<f64>, Unfit> {
     float(value).map(Some)
 }
 
+/// A number, or `None` for null.
+pub(super) fn optional_float(value: &Value) -> Result<Option<f64>, Unfit> {
+    if value.is_null() { Ok(None) } else { float(value).map(Some) }
+}
+
 /// A text.
 pub(super) fn text(value: &Value) -> Result<&str, Unfit> {
     value.as_str().ok_or(Unfit)

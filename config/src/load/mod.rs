@@ -10,6 +10,7 @@ mod env;
 mod file;
 mod judge;
 mod layers;
+mod levels;
 mod listeners;
 mod masked;
 mod otel;
@@ -138,6 +139,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     require_certificate(&settings, &mut layers);
     doubt_admin_key(&settings, &mut layers);
     judge::check(&settings, &mut layers);
+    levels::check(&settings, &mut layers);
     defence::check(&mut settings, &mut layers);
     router::settle(&mut settings, &mut layers);
     otel::settle(&mut settings, &sources.env, &mut layers);

@@ -13,7 +13,7 @@ use futures_channel::oneshot;
 use weir_config::Settings;
 use weir_config::settings::AnalysisDepth;
 use weir_config::vocab::{Dialect, TenantId, Unread};
-use weir_inference::{Call, Job, Lane, Plan, Ran, Scratch, Turn, Work};
+use weir_inference::{Call, Job, Lane, Plan, Ran, Scratch, Skips, Turn, Work};
 
 use super::admit_request::Admitted;
 use super::changing::{Again, Asked, misses_names, wants_names};
@@ -102,6 +102,17 @@ pub(super) struct SoFar {
     analyse: bool,
     /// The breaker is open: this tries nothing out.
     spared: bool,
+}
+
+// === impl SoFar ===
+
+impl SoFar {
+    /// The second stage has not looked at the texts it was to look at, as there was no time for it.
+    pub(super) fn skip_second_stage(&mut self) {
+        if let Some(ran) = &mut self.ran {
+            ran.second_stage_skipped.add(Skips::TIME);
+        }
+    }
 }
 
 /// Reads the body where something has to read it first, and looks for attacks where somebody waits for the result.
@@ -281,6 +292,9 @@ pub(super) fn conclude(core: &Core, exchange: &mut Exchange, so_far: SoFar) -> R
     let SoFar { ran, mut missed, leaves_models, unnamed, mut unredacted, analyse, spared } = so_far;
     let settings = Rc::clone(&exchange.journal.settings);
     let breaker = &core.process.parts.breakers.security;
+    if let Some(ran) = &ran {
+        exchange.journal.skip_second_stage(ran.second_stage_skipped);
+    }
     let inspection = &mut exchange.journal.inspection;
     if let Some(ran) = ran {
         let mut text_bytes = 0;

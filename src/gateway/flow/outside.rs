@@ -53,7 +53,13 @@ async fn hear_models(core: &Core, exchange: &mut Exchange, pending: Pending) -> 
     let Pending { rest, again, decides, deadline, mut so_far } = pending;
     let settings = Rc::clone(&exchange.journal.settings);
     let names = again.is_some();
+    let is_optional = rest.later().is_optional();
     let Some(place) = core.process.models.enter(settings.ml_max_concurrent) else {
+        if is_optional {
+            // The words have decided; the record asks once more.
+            so_far.skip_second_stage();
+            return conclude(core, exchange, so_far);
+        }
         if decides {
             return Err(models_saturated());
         }
@@ -81,9 +87,10 @@ async fn hear_models(core: &Core, exchange: &mut Exchange, pending: Pending) -> 
                 if let Some(before) = &mut so_far.ran {
                     before.join(&ran);
                 }
-                so_far.leaves_models = false;
+                so_far.leaves_models = is_optional && !ran.second_stage_skipped.is_empty();
             }
         }
+        Err(_) if is_optional => so_far.skip_second_stage(),
         Err(why) if decides => so_far.missed = Some(why),
         Err(_) => {}
     }

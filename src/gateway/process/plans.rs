@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwapOption;
 use weir_config::Settings;
 use weir_config::settings::{self, EMBEDDED_MODEL};
-use weir_inference::{Analyser, EMBEDDED, OperatingPoint, PartKind, Plan, PlanSettings, ToolChanges};
+use weir_inference::{
+    Analyser, EMBEDDED, Levels, OperatingPoint, PartKind, Plan, PlanSettings, SECOND_STAGE, ToolChanges,
+};
 use weir_models::Slot;
 
 /// The plans under one state of the settings.
@@ -69,6 +71,8 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
         // It stands in for the model of the operator until that is loaded.
         (analysis.ml_enabled && (is_embedded || !analyser.is_ready(classifier)), EMBEDDED),
         (analysis.ml_enabled || is_embedded, classifier),
+        // A model of the operator's stands in for both stages.
+        (analysis.ml_enabled && is_embedded && analysis.second_stage_cpu_share > 0.0, SECOND_STAGE),
         (analysis.guard_a.enabled, guard_a),
         (analysis.guard_b.enabled, guard_b),
         (analysis.ner.enabled, Slot::Entities.name()),
@@ -97,6 +101,12 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
             settings::OperatingPoint::HighPrecision => OperatingPoint::HighPrecision,
         },
         thresholds: &written,
+        levels: Levels {
+            finding: analysis.finding_threshold,
+            flag: analysis.flag_threshold,
+            block: analysis.block_threshold,
+        },
+        shares: &[(SECOND_STAGE, analysis.second_stage_cpu_share)],
         shortest: &[(hallucination, settings.hallucination.min_response_length)],
         model_text_max: analysis.max_analysis_text_bytes,
         silent_pii: settings.pii_action == settings::PiiAction::RedactSilent,

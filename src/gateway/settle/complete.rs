@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde_json::Value;
 use weir_config::settings::ActionFromData;
 use weir_config::vocab::{Dialect, Finding, Provider, Timestamp, Unread, UnreadSet, score};
-use weir_inference::{Analyser, Call, Plan, Ran, Scratch};
+use weir_inference::{Analyser, Call, Plan, Ran, Scratch, Skips};
 use weir_storage::record::{SpanEvent, SpanRecord};
 
 use super::body_copies::BodyCopies;
@@ -68,6 +68,9 @@ pub(crate) struct Finish {
     /// `security_analysis.action_from_data`.
     pub(crate) from_data: ActionFromData,
 }
+
+/// The tag that says so of a text that the second stage was to look at and did not.
+const SECOND_STAGE_SKIPPED: &str = "second_stage_skipped";
 
 /// A completed record.
 pub(crate) struct Finished {
@@ -450,6 +453,19 @@ fn note_detectors(span: &mut SpanRecord, analyser: &Analyser, ran: &Ran) {
         if !span.detectors.iter().any(|known| known == name) {
             span.detectors.push(Cow::Borrowed(name));
         }
+    }
+    tag_second_stage(span, ran.second_stage_skipped);
+}
+
+/// Says why the second stage was not asked about all it was to be asked about, beside what is said of that already.
+pub(crate) fn tag_second_stage(span: &mut SpanRecord, why: Skips) {
+    if why.is_empty() {
+        return;
+    }
+    let mut all = span.tags.get(SECOND_STAGE_SKIPPED).map_or(Skips::default(), |tag| Skips::of_tag(tag));
+    all.add(why);
+    if let Some(tag) = all.tag() {
+        span.tags.insert(Cow::Borrowed(SECOND_STAGE_SKIPPED), tag.into_owned());
     }
 }
 

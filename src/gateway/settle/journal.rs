@@ -12,13 +12,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_config::settings::{TokenCap, Tokenizer};
 use weir_config::vocab::{Dialect, Finding, Provider, Severity, Timestamp, TraceId, Unread, UnreadSet, score};
-use weir_inference::{DetectorSet, Plan};
+use weir_inference::{DetectorSet, Plan, Skips};
 use weir_storage::record::{ANSWERED_BY, SpanEvent, SpanRecord, WEIR};
 
 use super::answer_copy::AnswerCopy;
 use super::body_copies::BodyCopies;
 use super::closing::{Closing, File, How, Step, close};
-use super::complete::{Finish, complete, drop_tags};
+use super::complete::{Finish, complete, drop_tags, tag_second_stage};
 use super::made::Maker;
 use super::masking::Masking;
 use super::publish::Publish;
@@ -306,6 +306,13 @@ impl Journal {
     pub(crate) fn tag_with(&mut self, name: &'static str, value: impl FnOnce() -> String) {
         if self.span.is_some() {
             self.tag(name, value());
+        }
+    }
+
+    /// The second stage was not asked about all it was to be asked about.
+    pub(crate) fn skip_second_stage(&mut self, why: Skips) {
+        if let Some(span) = &mut self.span {
+            tag_second_stage(span, why);
         }
     }
 

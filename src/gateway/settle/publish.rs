@@ -80,6 +80,9 @@ pub(crate) fn observe_detectors(process: &Process, meter: &CoreMeter, ran: &Ran)
     for (detector, micros) in process.parts.analyser.latencies_us(ran) {
         meter.detector(detector, micros);
     }
+    for reason in ran.second_stage_skipped.names() {
+        meter.dropped("second_stage", reason);
+    }
 }
 
 impl Publish {
