@@ -102,7 +102,7 @@ impl Settings {
         }
         for (name, Role { gate, addressed, slope, offset }) in [("user", &self.user), ("data", &self.data)] {
             let numbers = [("gate", gate), ("addressed", addressed), ("slope", slope), ("offset", offset)];
-            if let Some((field, value)) = numbers.into_iter().find(|(_, value)| !(value.abs() <= LARGEST)) {
+            if let Some((field, value)) = numbers.into_iter().find(|(_, value)| value.abs() > LARGEST) {
                 return Err(format!("`{name}.{field}`: got {value}; accepted: -{LARGEST} to {LARGEST}"));
             }
             if *slope <= 0.0 {

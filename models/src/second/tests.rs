@@ -1,5 +1,7 @@
 //! Promise: the weights in the binary give known texts the logits that the exporter saw, on whichever processor.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
