@@ -1,5 +1,5 @@
-//! Detectors that run models operators provide: ONNX graphs with their tokenizers, run by a libonnxruntime that is found at
-//! run time.
+//! Detectors that run models: the second stage, which ships with Weir and needs no library (`second`), and those that operators provide,
+//! ONNX graphs with their tokenizers, run by a libonnxruntime that is found at run time.
 //!
 //! | file | holds |
 //! |---|---|
@@ -13,6 +13,7 @@
 //! | `known` | texts whose answer is known, on which a model is tried |
 //! | `slot`, `place` | the places there are, each a detector |
 //! | `loader` | the thread that fills them |
+//! | `second` | the second stage |
 //!
 //! Invariants: without the library, or without a model, everything else works as before, and that it is missing is said;
 //! a detector is absent until its model has passed its self-test; models run on threads of the pool alone.
@@ -35,6 +36,7 @@ mod model;
 mod network;
 mod place;
 mod runtime;
+mod second;
 mod sentences;
 mod slot;
 mod support;
@@ -47,4 +49,5 @@ pub use folder::{Files, GRAPHS, ModelError, Named, default_cache, ids_in};
 pub use loader::{FetchModel, Loader, ModelState, Models, Options};
 pub use place::NotAsked;
 pub use runtime::{OLDEST_MINOR, Runtime, RuntimeError, sha256_of};
+pub use second::{SecondStage, SecondStageUse};
 pub use slot::Slot;

@@ -1,0 +1,119 @@
+//! How much CPU time the second stage may take: a bucket that fills with its share of one core.
+//!
+//! Invariants: in any time `t` no more than `share * (t + 10 s)` is given out, but for what single texts took beyond their estimate,
+//! which is owed and paid before anything else is given. What was reserved for a text that is then never looked at is lost: that errs on
+//! the side of less.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// The bucket holds what flows in in so many nanoseconds.
+const HOLDS: f64 = 10e9;
+
+/// The bucket. It is told the time and the share.
+#[derive(Debug)]
+pub(crate) struct Budget(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// Nanoseconds of CPU time that are there; below zero, owed. Full at first, however much that is.
+    there: f64,
+    at: Instant,
+}
+
+// === impl Budget ===
+
+impl Budget {
+    /// A full one.
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self(Mutex::new(State { there: f64::INFINITY, at: now }))
+    }
+
+    /// Takes `cost` out, if as much is there. Without a finite share there always is.
+    pub(crate) fn reserve(&self, share: f64, cost: Duration, now: Instant) -> bool {
+        if !share.is_finite() {
+            return true;
+        }
+        let mut state = self.0.lock();
+        state.fill(share, now);
+        let cost = nanos(cost);
+        let is_there = state.there >= cost;
+        if is_there {
+            state.there -= cost;
+        }
+        is_there
+    }
+
+    /// Puts back what was reserved and takes what was used.
+    pub(crate) fn settle(&self, share: f64, reserved: Duration, used: Duration, now: Instant) {
+        if !share.is_finite() {
+            return;
+        }
+        let mut state = self.0.lock();
+        state.fill(share, now);
+        state.there = (state.there + nanos(reserved) - nanos(used)).min(HOLDS * share.max(0.0));
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn fill(&mut self, share: f64, now: Instant) {
+        let passed = nanos(now.saturating_duration_since(self.at));
+        self.at = self.at.max(now);
+        self.there = (self.there + passed * share.max(0.0)).min(HOLDS * share.max(0.0));
+    }
+}
+
+fn nanos(time: Duration) -> f64 {
+    time.as_nanos() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn what_flows_in_is_the_share_of_the_time_that_passed() {
+        let begun = Instant::now();
+        let budget = Budget::new(begun);
+        // A second is there at first, at a tenth of a core.
+        assert!((0..100).all(|_| budget.reserve(0.1, 10 * MS, begun)));
+        assert!(!budget.reserve(0.1, 10 * MS, begun));
+        assert!(!budget.reserve(0.1, 10 * MS, begun + 90 * MS));
+        assert!(budget.reserve(0.1, 10 * MS, begun + 101 * MS));
+        assert!(!budget.reserve(0.1, 10 * MS, begun + 102 * MS));
+        // It never holds more than ten seconds bring.
+        let later = begun + 1_000_000 * MS;
+        assert_eq!((0..200).filter(|_| budget.reserve(0.1, 10 * MS, later)).count(), 100);
+        // A clock that goes back brings nothing.
+        assert!(!budget.reserve(0.1, 10 * MS, begun));
+        assert!(!budget.reserve(0.1, 10 * MS, later));
+    }
+
+    #[test]
+    fn what_was_not_used_comes_back_and_what_was_used_beyond_is_owed() {
+        let begun = Instant::now();
+        let budget = Budget::new(begun);
+        assert!(budget.reserve(0.1, 1_000 * MS, begun));
+        budget.settle(0.1, 1_000 * MS, 400 * MS, begun);
+        assert!(budget.reserve(0.1, 600 * MS, begun));
+        budget.settle(0.1, 600 * MS, 1_100 * MS, begun);
+        assert!(!budget.reserve(0.1, MS, begun + 4_900 * MS));
+        assert!(budget.reserve(0.1, MS, begun + 5_100 * MS));
+    }
+
+    #[test]
+    fn no_share_gives_nothing_and_no_limit_everything() {
+        let begun = Instant::now();
+        let budget = Budget::new(begun);
+        assert!(!budget.reserve(0.0, MS, begun));
+        assert!(!budget.reserve(0.0, MS, begun + 1_000_000 * MS));
+        assert!((0..10_000).all(|_| budget.reserve(f64::INFINITY, 1_000 * MS, begun)));
+        // A share that is raised holds from then on.
+        assert!(budget.reserve(0.5, 1_000 * MS, begun + 1_010_000 * MS));
+    }
+}
