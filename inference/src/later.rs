@@ -174,6 +174,12 @@ struct Prepared<'a> {
 }
 
 impl Analyser {
+    /// Looks at the texts of one analysis on this thread, which nothing else waits for: no core, and nobody's pool.
+    pub fn look_here(&self, scratch: &mut Scratch, rest: &Later) -> Seen {
+        crate::pool_thread::begins();
+        self.analyse_later(scratch, &[rest]).pop().unwrap_or_default()
+    }
+
     /// Looks at the texts of several analyses under one plan with the detectors that run on the pool alone.
     pub(crate) fn analyse_later(&self, scratch: &mut Scratch, rests: &[&Later]) -> Vec<Seen> {
         debug_assert!(crate::pool_thread::is_one(), "a model must never run on a core");

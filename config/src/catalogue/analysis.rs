@@ -72,7 +72,8 @@ pub(super) static SETTINGS: &[Setting] = &[
          suspicious, on the pool. What there is no time for is decided by the words and tagged second_stage_skipped. 0 leaves all to the \
          words, as a model of your own (`ml_model`) does. Ours.",
         set!(security_analysis.second_stage_cpu_share, float),
-    ),
+    )
+    .env("SERVICE_SECOND_STAGE_CPU_SHARE"),
     Setting::built(
         "security_analysis.finding_threshold",
         Kind::UNIT,

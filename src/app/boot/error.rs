@@ -97,6 +97,9 @@ pub enum StartError {
     /// The embedded rules do not compile: a defect of this build.
     #[error("the detection rules of this build cannot be loaded: {0}")]
     Rules(#[from] weir_inference::LoadError),
+    /// The second stage in this build is damaged: a defect of this build.
+    #[error("the second stage of this build cannot be loaded: {0}")]
+    SecondStage(String),
     /// The operator's rules are not usable.
     #[error("{0}")]
     OwnRules(String),
@@ -136,7 +139,7 @@ impl StartError {
             }
             Self::Identity(IdentityError::KeyFile(_)) => EXIT_SETTINGS,
             Self::TakeOver { .. } | Self::DatabaseInUse { .. } | Self::Spend(_) | Self::Identity(_) => EXIT_TEMPORARY,
-            Self::Rules(_) | Self::Thread { .. } => EXIT_INTERNAL,
+            Self::Rules(_) | Self::SecondStage(_) | Self::Thread { .. } => EXIT_INTERNAL,
             Self::Settings(_)
             | Self::Log(_)
             | Self::Driver(_)

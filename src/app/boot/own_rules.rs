@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use weir_config::settings::Settings;
 use weir_inference::{Analyser, Detector, OperatorRules, RuleBook};
+use weir_models::SecondStage;
 
 use super::StartError;
 
@@ -26,8 +27,9 @@ pub(crate) struct OwnRules {
 /// The detectors the settings ask for, and the operator's rules if there are any.
 pub(crate) fn analyser(
     settings: &Settings,
-    others: Vec<Arc<dyn Detector>>,
+    mut others: Vec<Arc<dyn Detector>>,
 ) -> Result<(Analyser, Option<OwnRules>), StartError> {
+    others.extend(SecondStage::embedded().map_err(StartError::SecondStage)?.map(|second| second as _));
     let analyser = match super::fusion::open(settings)? {
         Some(fusion) => Analyser::fusing(others, fusion)?,
         None => Analyser::whole(others)?,

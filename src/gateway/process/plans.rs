@@ -59,6 +59,16 @@ fn answer_plan(analyser: &Analyser, settings: &Settings) -> Plan {
     plan(analyser, &settings)
 }
 
+/// The same where nobody waits and nothing else wants the time: the second stage looks at all it is to look at.
+pub(crate) fn plan_at_leisure(analyser: &Analyser, settings: &Settings) -> Plan {
+    let mut settings = settings.clone();
+    let share = &mut settings.security_analysis.second_stage_cpu_share;
+    if *share > 0.0 {
+        *share = f64::INFINITY;
+    }
+    plan(analyser, &settings)
+}
+
 /// What the settings say about analyses.
 pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
     let analysis = &settings.security_analysis;

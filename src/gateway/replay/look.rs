@@ -8,7 +8,7 @@ use weir_inference::{Analyser, Call, Plan, Scratch};
 use weir_storage::record::SpanRecord;
 
 use super::tally::{Lack, Look, lacks};
-use crate::process::plan;
+use crate::process::plan_at_leisure;
 use crate::settle::inspection::{self, How, Inspection};
 use crate::settle::recorded::Recorded;
 
@@ -22,10 +22,11 @@ pub(crate) struct Looker<'a> {
 
 impl<'a> Looker<'a> {
     pub(crate) fn new(settings: &'a Settings, analyser: &'a Analyser) -> Self {
-        Self { settings, analyser, plan: Arc::new(plan(analyser, settings)), scratch: analyser.scratch() }
+        Self { settings, analyser, plan: Arc::new(plan_at_leisure(analyser, settings)), scratch: analyser.scratch() }
     }
 
-    /// Looks at a call within the time that an analysis may take. Models are not asked: what is left to them stays unsaid.
+    /// Looks at a call within the time that an analysis may take. Models of the operator's are not asked: what is left to them stays
+    /// unsaid.
     pub(crate) fn look(&mut self, span: &SpanRecord) -> Look {
         let limit = Duration::from_millis(self.settings.limits.security_analysis_timeout_ms);
         let call = Call {
@@ -35,7 +36,8 @@ impl<'a> Looker<'a> {
             deadline: Some(Instant::now() + limit),
         };
         let how = How { call, text_max: self.settings.security_analysis.max_analysis_text_bytes };
-        let again = inspection::run(self.analyser, &mut self.scratch, &Recorded(span), &how);
+        let mut again = inspection::run(self.analyser, &mut self.scratch, &Recorded(span), &how);
+        again.iter_mut().for_each(|seen| inspection::look_again(self.analyser, &mut self.scratch, seen));
         let Some(Inspection { findings, ran, rest, text_bytes, .. }) = again else {
             return Look { findings: Vec::new(), lacks: vec![Lack::Failed] };
         };
@@ -44,7 +46,7 @@ impl<'a> Looker<'a> {
             (ran.cut, Lack::Timeout),
             (ran.failed, Lack::Failed),
             (ran.full || ran.verify_cap_reached || ran.skipped, Lack::Cut),
-            (rest.is_some(), Lack::Models),
+            (rest.is_some() || !ran.second_stage_skipped.is_empty(), Lack::Models),
         ] {
             if missed {
                 lacks.push(lack);

@@ -17,7 +17,7 @@ use std::time::Instant;
 use smallvec::{SmallVec, smallvec};
 use weir_config::vocab::{ByteSpan, Finding, Severity};
 use weir_inference::action::{self, Action, ActionKind};
-use weir_inference::{Analyser, Call, HITS_MAX, Hit, Lane, Later, Part, PartKind, Ran, Scratch, Seen};
+use weir_inference::{Analyser, Call, HITS_MAX, Hit, Lane, Later, Part, PartKind, Ran, Scratch, Seen, Skips};
 
 use crate::inspect::{RequestView, TextPart, ZoneKind};
 use crate::limits::INLINE_TEXT_BYTES_MAX;
@@ -205,6 +205,20 @@ pub(crate) fn run<S: Subject>(
     let rest = later.map(|later| Rest { later, places: (0..parts.len()).map(|part| subject.place(part)).collect() });
     let text_bytes = parts.iter().map(|part| part.text.len()).sum();
     Some(Inspection { findings, ran, rest, text_bytes, left_out, calls })
+}
+
+/// Has the second stage look at what is left to it alone, on this thread: for what nobody waits for. What is left to others stays.
+pub(crate) fn look_again(analyser: &Analyser, scratch: &mut Scratch, inspection: &mut Inspection) {
+    let Some(rest) = inspection.rest.take_if(|rest| rest.later.is_optional()) else { return };
+    let seen = survive(|| analyser.look_here(scratch, &rest.later));
+    if let Some(seen) = seen {
+        let (findings, ran) = rest.findings(seen);
+        inspection.findings.extend(findings);
+        inspection.ran.join(&ran);
+    } else {
+        analyser.renew(scratch);
+        inspection.ran.second_stage_skipped.add(Skips::ERROR);
+    }
 }
 
 /// What the detectors say of `parts`, without a place in a record. `None` when one panicked.

@@ -78,6 +78,9 @@ fn with_guest(guest: &str, args: &[&str]) -> Command {
     command
 }
 
+/// What the second stage may take of a core; nothing where a test does not say so.
+pub(crate) const SECOND_STAGE: &str = "SERVICE_SECOND_STAGE_CPU_SHARE";
+
 /// A configuration in the making.
 #[derive(Clone)]
 pub(crate) struct Setup {
@@ -176,7 +179,12 @@ impl Setup {
             self.more
         );
         std::fs::write(&config, text).expect("a writable temporary folder");
-        let how = How { log_level: self.log_level, env: self.env, guest: self.guest };
+        let mut env = self.env;
+        if !env.iter().any(|(name, _)| name == SECOND_STAGE) {
+            // What a transformer says in the time that two cores leave it is no part of what other tests expect.
+            env.push((SECOND_STAGE.to_owned(), "0".to_owned()));
+        }
+        let how = How { log_level: self.log_level, env, guest: self.guest };
         let (process, addr) = Process::start(&[], &config, &how);
         Gateway { process, addr, how, config, folder }
     }

@@ -35,7 +35,7 @@ use super::common::{EXIT_USAGE, Options, complain, sources};
 use crate::boot::{Extensions, StartError, own_rules};
 use crate::inspect::{Takes, ZoneAsk, route};
 use crate::limits::kept_bytes_max;
-use crate::process::plan;
+use crate::process::plan_at_leisure;
 use crate::record::Budget;
 use crate::settle::inspection::{self, Alone, How, Inspection, Texts};
 use crate::settle::text::{Goes, RawBody, ReadRaw, read_raw};
@@ -86,7 +86,7 @@ impl<'a> Scan<'a> {
             options,
             settings,
             analyser,
-            plan: Arc::new(plan(analyser, settings)),
+            plan: Arc::new(plan_at_leisure(analyser, settings)),
             scratch: analyser.scratch(),
             report: Report::new(options.json, options.min_severity.severity()),
             progress: Progress::new(),
@@ -255,7 +255,8 @@ impl<'a> Scan<'a> {
     }
 
     /// What was found; says what was not looked at.
-    fn seen(&mut self, at: Where<'_>, seen: Option<Inspection>) -> Option<Vec<Finding>> {
+    fn seen(&mut self, at: Where<'_>, mut seen: Option<Inspection>) -> Option<Vec<Finding>> {
+        seen.iter_mut().for_each(|seen| inspection::look_again(self.analyser, &mut self.scratch, seen));
         let Some(Inspection { findings, ran, rest, .. }) = seen else {
             self.report.totals.errors += 1;
             self.report.not_read(at, FAILED);
@@ -265,7 +266,7 @@ impl<'a> Scan<'a> {
             (ran.cut, TIMEOUT),
             (ran.failed, FAILED),
             (ran.full || ran.verify_cap_reached, Unread::Truncated.as_str()),
-            (rest.is_some(), MODELS),
+            (rest.is_some() || !ran.second_stage_skipped.is_empty(), MODELS),
         ] {
             if missed {
                 self.report.not_read(at, reason);
