@@ -25,6 +25,8 @@ const BYTE_COSTS: Duration = Duration::from_micros(40);
 const TEXT_COSTS: Duration = Duration::from_millis(1);
 /// Bytes beyond which a window of a text is not reckoned to go.
 const WINDOW_BYTES: usize = 500;
+/// Fewest bytes of a sentence.
+const SENTENCE_BYTES: usize = 24;
 /// Most decoded words of a text that are read behind it.
 const DECODED_MAX: usize = 8;
 
@@ -229,7 +231,7 @@ impl SecondStage {
             found.skip_second_stage(Skips::TIME);
         }
         let Some(Worst { logit, window }) = worst else { return Ok((None, took)) };
-        let (range, encoding) = reading.original(&window);
+        let (range, encoding) = reading.original(&sentence(&reading.words, window, rank));
         let verdict = Verdict::new(logit, &range, encoding, cut.is_part);
         if !is_cut {
             self.verdicts.put(Name::of(text.tenant(), is_data, text.raw()), verdict);
@@ -389,6 +391,21 @@ impl<'a> Reading<'a> {
         let end = window.end.min(self.text.folded().len());
         (self.text.original(window.start.min(end)..end), None)
     }
+}
+
+/// The sentence of a window of which `rank` says the most: what is shown of a finding is no longer than a few of them.
+fn sentence(words: &str, window: Range<usize>, rank: impl Fn(&str) -> f64) -> Range<usize> {
+    let mut start = window.start;
+    let inside = words.get(window.clone()).unwrap_or_default();
+    let sentences = inside.split_inclusive(['.', '!', '?', '\n']).map(|one| {
+        let range = start..start + one.len();
+        start = range.end;
+        range
+    });
+    // What is shorter is no sentence.
+    let long = sentences.filter(|range| range.len() >= SENTENCE_BYTES);
+    let ranked = long.map(|range| (rank(words.get(range.clone()).unwrap_or_default()), range));
+    ranked.max_by(|(a, _), (b, _)| a.total_cmp(b)).map_or(window, |(_, range)| range)
 }
 
 /// Texts of which it gives the first more than the second.
