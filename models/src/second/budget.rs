@@ -45,6 +45,16 @@ impl Budget {
         is_there
     }
 
+    /// How much of what it holds is there, 1.0 at most; below zero, owed.
+    pub(crate) fn left(&self, share: f64, now: Instant) -> f64 {
+        if !share.is_finite() {
+            return 1.0;
+        }
+        let mut state = self.0.lock();
+        state.fill(share, now);
+        if share > 0.0 { state.there / (HOLDS * share) } else { 0.0 }
+    }
+
     /// Puts back what was reserved and takes what was used.
     pub(crate) fn settle(&self, share: f64, reserved: Duration, used: Duration, now: Instant) {
         if !share.is_finite() {
@@ -83,6 +93,7 @@ mod tests {
         // A second is there at first, at a tenth of a core.
         assert!((0..100).all(|_| budget.reserve(0.1, 10 * MS, begun)));
         assert!(!budget.reserve(0.1, 10 * MS, begun));
+        assert_eq!(budget.left(0.1, begun), 0.0);
         assert!(!budget.reserve(0.1, 10 * MS, begun + 90 * MS));
         assert!(budget.reserve(0.1, 10 * MS, begun + 101 * MS));
         assert!(!budget.reserve(0.1, 10 * MS, begun + 102 * MS));

@@ -277,15 +277,15 @@ impl SecondStage {
         found.report(start..end, finding);
     }
 
-    /// Whether what is known of a text is suspicious enough to look at it.
-    fn is_suspicious(&self, kind: PartKind, first: &FirstLook) -> bool {
+    /// Whether what is known of a text is suspicious enough to look at it, where the words have to say at least `gate`.
+    fn is_suspicious(&self, kind: PartKind, first: &FirstLook, gate: f64) -> bool {
         let role = self.settings.role(kind == PartKind::Tool);
         let words = first.words.unwrap_or(f64::NEG_INFINITY);
+        let is_addressed =
+            first.addressed && first.words.is_none_or(|words| words >= role.addressed + (gate - role.gate));
         // What the rules report as High would be no worse.
-        first.reported.is_none_or(|worst| worst < Severity::High)
-            && (first.suspected
-                || words >= role.gate
-                || first.addressed && first.words.is_none_or(|said| said >= role.addressed))
+        let is_open = first.reported.is_none_or(|worst| worst < Severity::High);
+        is_open && (first.suspected || words >= gate || is_addressed)
     }
 }
 
@@ -316,7 +316,8 @@ impl Detector for SecondStage {
     }
 
     fn gate(&self, text: &Text<'_>, first: &FirstLook, tuning: &Tuning, found: &mut Found<'_>) -> Gate {
-        if !self.is_suspicious(text.kind(), first) {
+        let role = self.settings.role(text.kind() == PartKind::Tool);
+        if !self.is_suspicious(text.kind(), first, role.gate) {
             return Gate::Pass;
         }
         if let Some(verdict) = self.verdicts.get(&Name::of(first.tenant, text.kind() == PartKind::Tool, text.raw())) {
@@ -327,7 +328,12 @@ impl Detector for SecondStage {
             self.report(&verdict, text, Some(first), tuning, found);
             return Gate::Known;
         }
-        if self.budget.reserve(tuning.share, self.estimate(text.raw().len()), Instant::now()) {
+        // What is left of the time is for the most suspicious.
+        let now = Instant::now();
+        let gate = role.gate_at(self.budget.left(tuning.share, now));
+        if self.is_suspicious(text.kind(), first, gate)
+            && self.budget.reserve(tuning.share, self.estimate(text.raw().len()), now)
+        {
             return Gate::Look;
         }
         self.counts.skipped.fetch_add(1, Ordering::Relaxed);

@@ -57,7 +57,9 @@ pub(crate) struct Levels {
 pub(crate) struct Role {
     /// The logit of the words from which on a text is looked at.
     pub(crate) gate: f64,
-    /// The same for short texts that speak to their reader.
+    /// The same when all of the time is spent: between half of it and none the gate rises to this.
+    pub(crate) scarce: f64,
+    /// The gate for short texts that speak to their reader.
     pub(crate) addressed: f64,
     slope: f64,
     offset: f64,
@@ -100,13 +102,17 @@ impl Settings {
                 ));
             }
         }
-        for (name, Role { gate, addressed, slope, offset }) in [("user", &self.user), ("data", &self.data)] {
-            let numbers = [("gate", gate), ("addressed", addressed), ("slope", slope), ("offset", offset)];
+        for (name, Role { gate, scarce, addressed, slope, offset }) in [("user", &self.user), ("data", &self.data)] {
+            let numbers =
+                [("gate", gate), ("scarce", scarce), ("addressed", addressed), ("slope", slope), ("offset", offset)];
             if let Some((field, value)) = numbers.into_iter().find(|(_, value)| value.abs() > LARGEST) {
                 return Err(format!("`{name}.{field}`: got {value}; accepted: -{LARGEST} to {LARGEST}"));
             }
             if *slope <= 0.0 {
                 return Err(format!("`{name}.slope`: got {slope}; accepted: more than 0"));
+            }
+            if scarce < gate {
+                return Err(format!("`{name}.scarce`: got {scarce}; accepted: {gate} (`{name}.gate`) or more"));
             }
         }
         Ok(())
@@ -135,6 +141,12 @@ impl Settings {
 // === impl Role ===
 
 impl Role {
+    /// The gate while so much of the time is left, 0.0 to 1.0.
+    pub(crate) fn gate_at(&self, left: f64) -> f64 {
+        let spent = (1.0 - 2.0 * left).clamp(0.0, 1.0);
+        self.gate + (self.scarce - self.gate) * spent
+    }
+
     /// How probable an attack is at this logit.
     pub(crate) fn probability(&self, logit: f32) -> f64 {
         1.0 / (1.0 + (-(self.slope * f64::from(logit) + self.offset)).exp())
@@ -167,6 +179,7 @@ mod tests {
             ("/user/gate", 101.into(), "`user.gate`: got 101"),
             ("/data/slope", 0.into(), "`data.slope`: got 0"),
             ("/data/offset", (-1e9).into(), "`data.offset`"),
+            ("/user/scarce", (-9).into(), "`user.scarce`: got -9"),
             ("/data/addressed", serde_json::Value::Null, "null"),
         ];
         for (field, value, says) in refused {
@@ -185,6 +198,16 @@ mod tests {
         let levels = weir_inference::Levels { finding: None, flag: Some(0.2), block: Some(0.3) };
         let set = settings.levels(&Tuning { threshold: Some(0.1), levels, ..Tuning::default() });
         assert_eq!(set, Levels { finding: 0.1, flag: 0.2, block: 0.3 });
+    }
+
+    #[test]
+    fn the_gate_rises_once_half_of_the_time_is_spent() {
+        let role = *Settings::read(GOOD).unwrap().role(false);
+        assert_eq!(
+            [1.0, 0.5, 0.0, -3.0].map(|left| role.gate_at(left)),
+            [role.gate, role.gate, role.scarce, role.scarce]
+        );
+        assert_eq!(role.gate_at(0.25), (role.gate + role.scarce) / 2.0);
     }
 
     #[test]
