@@ -124,6 +124,7 @@ mod scan;
 mod schema;
 mod scoring;
 mod second_attack;
+mod second_stage;
 mod senders;
 mod sent;
 mod sent_answers;

@@ -261,6 +261,10 @@ impl SecondStage {
             said if said >= levels.flag => Severity::Medium,
             _ => Severity::Low,
         };
+        // What is said already is not said twice.
+        if first.and_then(|first| first.reported).is_some_and(|worst| severity <= worst) {
+            return;
+        }
         let finding_type = if is_data { "indirect_injection" } else { "prompt_injection" };
         let about = "A model takes the text for an attack on the model it is sent to";
         let mut finding = Finding::new(finding_type, severity, probability, SECOND_STAGE, about);

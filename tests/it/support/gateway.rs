@@ -62,7 +62,8 @@ const STDOUT: &str = "stdout";
 pub(crate) fn weir(args: &[&str]) -> Command {
     let other = std::env::var_os("WEIR_TEST_BINARY");
     let mut command = Command::new(other.unwrap_or_else(|| env!("CARGO_BIN_EXE_weir").into()));
-    command.env_clear().args(args).stdin(Stdio::null());
+    // What a transformer says in the time that two cores leave it is no part of what most tests expect.
+    command.env_clear().env(SECOND_STAGE, "0").args(args).stdin(Stdio::null());
     command
 }
 
@@ -73,7 +74,11 @@ pub(crate) const GUEST_ARGS: &str = "WEIR_TEST_GUEST_ARGS";
 /// This test binary as a gateway with a part that only tests have (see `guests`).
 fn with_guest(guest: &str, args: &[&str]) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("our own binary"));
-    command.env_clear().args(["--exact", "guests::gateway", "--ignored", "--nocapture"]).stdin(Stdio::null());
+    command
+        .env_clear()
+        .env(SECOND_STAGE, "0")
+        .args(["--exact", "guests::gateway", "--ignored", "--nocapture"])
+        .stdin(Stdio::null());
     command.env(GUEST, guest).env(GUEST_ARGS, serde_json::to_string(args).expect("texts"));
     command
 }
@@ -179,12 +184,7 @@ impl Setup {
             self.more
         );
         std::fs::write(&config, text).expect("a writable temporary folder");
-        let mut env = self.env;
-        if !env.iter().any(|(name, _)| name == SECOND_STAGE) {
-            // What a transformer says in the time that two cores leave it is no part of what other tests expect.
-            env.push((SECOND_STAGE.to_owned(), "0".to_owned()));
-        }
-        let how = How { log_level: self.log_level, env, guest: self.guest };
+        let how = How { log_level: self.log_level, env: self.env, guest: self.guest };
         let (process, addr) = Process::start(&[], &config, &how);
         Gateway { process, addr, how, config, folder }
     }

@@ -26,7 +26,7 @@ pub(crate) use calls::{Call, chat_body, chat_call, messages_body, too_much_to_tr
 pub(crate) use clock::Clock;
 pub(crate) use disk::{ReadOnly, SmallDisk};
 pub(crate) use effort::{superlinear, superlinear_from};
-pub(crate) use gateway::{Driver, GUEST, GUEST_ARGS, Gateway, Setup, weir};
+pub(crate) use gateway::{Driver, GUEST, GUEST_ARGS, Gateway, SECOND_STAGE, Setup, weir};
 pub(crate) use gemini::as_gemini;
 pub(crate) use hostile::{Listed, assert_linear, assert_linear_in};
 pub(crate) use http::{Answer, Client, call};
