@@ -30,16 +30,23 @@ const SENTENCE_BYTES: usize = 24;
 /// Most decoded words of a text that are read behind it.
 const DECODED_MAX: usize = 8;
 
-/// The second stage. It loads its graph when it first looks at a text.
+/// The second stage. It loads tokenizer and graph when it first looks at a text: until then it takes no memory to speak of.
 pub struct SecondStage {
     settings: Settings,
-    cutter: Cutter,
+    tokenizer: &'static [u8],
     graph: &'static [u8],
-    engine: OnceLock<Result<Engine, String>>,
+    loaded: OnceLock<Result<Loaded, String>>,
     version: u64,
     budget: Budget,
     verdicts: Verdicts,
     counts: Counts,
+}
+
+/// What it runs with.
+#[derive(Debug)]
+struct Loaded {
+    cutter: Cutter,
+    engine: Engine,
 }
 
 /// What it has done, in numbers that only grow.
@@ -107,14 +114,15 @@ impl SecondStage {
     /// One of these settings, with its tokenizer and graph.
     ///
     /// # Errors
-    /// What does not fit in the first two. What does not in the graph is seen when it is loaded.
-    fn read(settings: &str, tokenizer: &[u8], graph: &'static [u8]) -> Result<Self, String> {
+    /// What does not fit in the settings. What does not in the others is seen when they are loaded.
+    #[cfg(second_stage)]
+    fn read(settings: &str, tokenizer: &'static [u8], graph: &'static [u8]) -> Result<Self, String> {
         let digest = Sha256::digest(settings);
         Ok(Self {
             settings: Settings::read(settings)?,
-            cutter: Cutter::read(tokenizer)?,
+            tokenizer,
             graph,
-            engine: OnceLock::new(),
+            loaded: OnceLock::new(),
             version: digest.iter().take(8).fold(0, |version: u64, byte| version << 8 | u64::from(*byte)),
             budget: Budget::new(Instant::now()),
             verdicts: Verdicts::default(),
@@ -159,14 +167,15 @@ impl SecondStage {
     /// # Errors
     /// What tokenizer or graph say.
     pub fn logit(&self, folded: &str, is_data: bool) -> Result<Option<f32>, String> {
-        let cut = self.cutter.windows(folded, self.settings.windows, |_| 0.0)?;
+        let cut = self.loaded()?.cutter.windows(folded, self.settings.windows, |_| 0.0)?;
         let mut worst = None;
         self.run(&cut.windows, is_data, &mut worst, || true).0?;
         Ok(worst.map(|worst: Worst| worst.logit))
     }
 
-    fn engine(&self) -> Result<&Engine, String> {
-        self.engine.get_or_init(|| Engine::load(self.graph)).as_ref().map_err(Clone::clone)
+    fn loaded(&self) -> Result<&Loaded, String> {
+        let load = || Ok(Loaded { cutter: Cutter::read(self.tokenizer)?, engine: Engine::load(self.graph)? });
+        self.loaded.get_or_init(load).as_ref().map_err(Clone::clone)
     }
 
     /// Runs windows until one is sure enough, or `may_go_on` says no; whether it was asked in vain, and the CPU time it took.
@@ -177,8 +186,8 @@ impl SecondStage {
         worst: &mut Option<Worst>,
         may_go_on: impl Fn() -> bool + Sync,
     ) -> (Result<bool, String>, Duration) {
-        let engine = match self.engine() {
-            Ok(engine) => engine,
+        let engine = match self.loaded() {
+            Ok(loaded) => &loaded.engine,
             Err(error) => return (Err(error), Duration::ZERO),
         };
         let role = self.settings.role(is_data);
@@ -216,10 +225,9 @@ impl SecondStage {
         let is_data = text.kind() == PartKind::Tool;
         let reading = Reading::of(text);
         let rank = |words: &str| text.words_say(words.as_bytes());
-        let cut = self
-            .cutter
-            .windows(&reading.words, self.settings.windows, rank)
-            .map_err(|error| (error, Duration::ZERO))?;
+        let free = |error| (error, Duration::ZERO);
+        let cutter = &self.loaded().map_err(free)?.cutter;
+        let cut = cutter.windows(&reading.words, self.settings.windows, rank).map_err(free)?;
         if cut.is_part {
             found.skip_second_stage(Skips::LENGTH);
         }
