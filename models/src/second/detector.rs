@@ -1,6 +1,5 @@
 //! The second stage as a detector: which texts it looks at, what it remembers, and what it says as findings.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +14,7 @@ use weir_inference::{
 
 use super::budget::Budget;
 use super::engine::{Engine, thread_time};
+use super::reading::{Reading, sentence};
 use super::settings::Settings;
 use super::verdicts::{Name, Verdict, Verdicts};
 use super::windows::{Cutter, Window};
@@ -25,10 +25,6 @@ const BYTE_COSTS: Duration = Duration::from_micros(40);
 const TEXT_COSTS: Duration = Duration::from_millis(1);
 /// Bytes beyond which a window of a text is not reckoned to go.
 const WINDOW_BYTES: usize = 500;
-/// Fewest bytes of a sentence.
-const SENTENCE_BYTES: usize = 24;
-/// Most decoded words of a text that are read behind it.
-const DECODED_MAX: usize = 8;
 
 /// The second stage. It loads tokenizer and graph when it first looks at a text: until then it takes no memory to speak of.
 pub struct SecondStage {
@@ -71,14 +67,6 @@ struct Counts {
     skipped: AtomicU64,
     windows: AtomicU64,
     cpu_ns: AtomicU64,
-}
-
-/// A text as it is read: folded, and behind it what encoded words say.
-struct Reading<'a> {
-    text: &'a Text<'a>,
-    words: Cow<'a, str>,
-    /// Where what the first encoded words say begins, the second, and so on.
-    decoded: Vec<usize>,
 }
 
 /// What the windows of a text say.
@@ -378,48 +366,6 @@ impl fmt::Debug for SecondStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SecondStage {{ {}, {:?} }}", self.settings.model, self.uses())
     }
-}
-
-// === impl Reading ===
-
-impl<'a> Reading<'a> {
-    fn of(text: &'a Text<'a>) -> Self {
-        let mut words = String::from_utf8_lossy(text.folded());
-        let mut decoded = Vec::new();
-        for one in text.decoded().iter().take(DECODED_MAX) {
-            let all = words.to_mut();
-            all.push(' ');
-            decoded.push(all.len());
-            all.push_str(&String::from_utf8_lossy(&one.text));
-        }
-        Self { text, words, decoded }
-    }
-
-    /// Where a window stands in the text, and in which encoding: it belongs to where its middle is.
-    fn original(&self, window: &Range<usize>) -> (Range<usize>, Option<&'static str>) {
-        let middle = window.start.midpoint(window.end);
-        let behind = self.decoded.partition_point(|begin| *begin <= middle);
-        if let Some(one) = behind.checked_sub(1).and_then(|at| self.text.decoded().get(at)) {
-            return (one.range.clone(), Some(one.encoding));
-        }
-        let end = window.end.min(self.text.folded().len());
-        (self.text.original(window.start.min(end)..end), None)
-    }
-}
-
-/// The sentence of a window of which `rank` says the most: what is shown of a finding is no longer than a few of them.
-fn sentence(words: &str, window: Range<usize>, rank: impl Fn(&str) -> f64) -> Range<usize> {
-    let mut start = window.start;
-    let inside = words.get(window.clone()).unwrap_or_default();
-    let sentences = inside.split_inclusive(['.', '!', '?', '\n']).map(|one| {
-        let range = start..start + one.len();
-        start = range.end;
-        range
-    });
-    // What is shorter is no sentence.
-    let long = sentences.filter(|range| range.len() >= SENTENCE_BYTES);
-    let ranked = long.map(|range| (rank(words.get(range.clone()).unwrap_or_default()), range));
-    ranked.max_by(|(a, _), (b, _)| a.total_cmp(b)).map_or(window, |(_, range)| range)
 }
 
 /// Texts of which it gives the first more than the second.
