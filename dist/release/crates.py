@@ -50,6 +50,7 @@ def texts(crates):
                            ("Swagger UI", "assets/LICENSE.swagger-ui"), ("Swagger UI, parts", "assets/LICENSE.swagger-ui-bundle.txt"))
     ]
     own.append(("embedded weights", (ROOT / "inference/model/NOTICE").read_text()))
+    own.append(("weights of the second stage", (ROOT / "models/model/NOTICE").read_text()))
     return sorted(found.values(), key=lambda one: sorted(one[1])), sorted(without), own
 
 

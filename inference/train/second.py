@@ -1,4 +1,4 @@
-"""Tunes a small transformer on the rows of the classifier and the texts written for the project, and says what it hears. It does not ship yet.
+"""Tunes a small transformer on the rows of the classifier and the texts written for the project, and says what it hears: the second stage (`models/src/second/`).
 
     python second.py PREPARED_FOLDER OUT_FOLDER fit NAME STEPS [FOLD,FOLD,...]
     python second.py PREPARED_FOLDER OUT_FOLDER score NAME FILE...
@@ -62,8 +62,8 @@ def group(row):
 
 # Of a hundred draws.
 SHARES = {
-    ("written", True): 22, ("natural", True): 16, ("composed", True): 10, ("borderline", True): 2,
-    ("written", False): 20, ("natural", False): 15, ("borderline", False): 8, ("composed", False): 5, ("agents", False): 2,
+    ("written", True): 24, ("natural", True): 16, ("composed", True): 7, ("borderline", True): 2,
+    ("written", False): 20, ("natural", False): 15, ("borderline", False): 8, ("composed", False): 5, ("agents", False): 3,
 }
 
 
@@ -184,7 +184,8 @@ def fit(folder, out, name, steps, without):
     label = np.array([float(row["label"] != "benign") for row in mine], np.float32)
     role = np.array([int(row["role"] == "tool") for row in mine])
     said(f"{len(rows)} rows, {len(mine)} drawn, {sum(map(len, windows))} windows")
-    p = fresh()
+    # A fit may go on from another: INIT names it.
+    p = load_file(out / f"second-{os.environ['INIT']}.safetensors") if os.environ.get("INIT") else fresh()
     tuned = [key for key in p if not key.startswith("embeddings.") and not any(key.startswith(f"encoder.layer.{at}.") for at in range(FROZEN))]
     for key in tuned:
         p[key].requires_grad_()

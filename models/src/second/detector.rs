@@ -1,6 +1,5 @@
 //! The second stage as a detector: which texts it looks at, what it remembers, and what it says as findings.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +14,7 @@ use weir_inference::{
 
 use super::budget::Budget;
 use super::engine::{Engine, thread_time};
+use super::reading::{Reading, sentence};
 use super::settings::Settings;
 use super::verdicts::{Name, Verdict, Verdicts};
 use super::windows::{Cutter, Window};
@@ -25,21 +25,24 @@ const BYTE_COSTS: Duration = Duration::from_micros(40);
 const TEXT_COSTS: Duration = Duration::from_millis(1);
 /// Bytes beyond which a window of a text is not reckoned to go.
 const WINDOW_BYTES: usize = 500;
-/// Fewest bytes of a sentence.
-const SENTENCE_BYTES: usize = 24;
-/// Most decoded words of a text that are read behind it.
-const DECODED_MAX: usize = 8;
 
-/// The second stage. It loads its graph when it first looks at a text.
+/// The second stage. It loads tokenizer and graph when it first looks at a text: until then it takes no memory to speak of.
 pub struct SecondStage {
     settings: Settings,
-    cutter: Cutter,
+    tokenizer: &'static [u8],
     graph: &'static [u8],
-    engine: OnceLock<Result<Engine, String>>,
+    loaded: OnceLock<Result<Loaded, String>>,
     version: u64,
     budget: Budget,
     verdicts: Verdicts,
     counts: Counts,
+}
+
+/// What it runs with.
+#[derive(Debug)]
+struct Loaded {
+    cutter: Cutter,
+    engine: Engine,
 }
 
 /// What it has done, in numbers that only grow.
@@ -64,14 +67,6 @@ struct Counts {
     skipped: AtomicU64,
     windows: AtomicU64,
     cpu_ns: AtomicU64,
-}
-
-/// A text as it is read: folded, and behind it what encoded words say.
-struct Reading<'a> {
-    text: &'a Text<'a>,
-    words: Cow<'a, str>,
-    /// Where what the first encoded words say begins, the second, and so on.
-    decoded: Vec<usize>,
 }
 
 /// What the windows of a text say.
@@ -107,14 +102,15 @@ impl SecondStage {
     /// One of these settings, with its tokenizer and graph.
     ///
     /// # Errors
-    /// What does not fit in the first two. What does not in the graph is seen when it is loaded.
-    fn read(settings: &str, tokenizer: &[u8], graph: &'static [u8]) -> Result<Self, String> {
+    /// What does not fit in the settings. What does not in the others is seen when they are loaded.
+    #[cfg(second_stage)]
+    fn read(settings: &str, tokenizer: &'static [u8], graph: &'static [u8]) -> Result<Self, String> {
         let digest = Sha256::digest(settings);
         Ok(Self {
             settings: Settings::read(settings)?,
-            cutter: Cutter::read(tokenizer)?,
+            tokenizer,
             graph,
-            engine: OnceLock::new(),
+            loaded: OnceLock::new(),
             version: digest.iter().take(8).fold(0, |version: u64, byte| version << 8 | u64::from(*byte)),
             budget: Budget::new(Instant::now()),
             verdicts: Verdicts::default(),
@@ -159,14 +155,15 @@ impl SecondStage {
     /// # Errors
     /// What tokenizer or graph say.
     pub fn logit(&self, folded: &str, is_data: bool) -> Result<Option<f32>, String> {
-        let cut = self.cutter.windows(folded, self.settings.windows, |_| 0.0)?;
+        let cut = self.loaded()?.cutter.windows(folded, self.settings.windows, |_| 0.0)?;
         let mut worst = None;
         self.run(&cut.windows, is_data, &mut worst, || true).0?;
         Ok(worst.map(|worst: Worst| worst.logit))
     }
 
-    fn engine(&self) -> Result<&Engine, String> {
-        self.engine.get_or_init(|| Engine::load(self.graph)).as_ref().map_err(Clone::clone)
+    fn loaded(&self) -> Result<&Loaded, String> {
+        let load = || Ok(Loaded { cutter: Cutter::read(self.tokenizer)?, engine: Engine::load(self.graph)? });
+        self.loaded.get_or_init(load).as_ref().map_err(Clone::clone)
     }
 
     /// Runs windows until one is sure enough, or `may_go_on` says no; whether it was asked in vain, and the CPU time it took.
@@ -177,8 +174,8 @@ impl SecondStage {
         worst: &mut Option<Worst>,
         may_go_on: impl Fn() -> bool + Sync,
     ) -> (Result<bool, String>, Duration) {
-        let engine = match self.engine() {
-            Ok(engine) => engine,
+        let engine = match self.loaded() {
+            Ok(loaded) => &loaded.engine,
             Err(error) => return (Err(error), Duration::ZERO),
         };
         let role = self.settings.role(is_data);
@@ -216,10 +213,9 @@ impl SecondStage {
         let is_data = text.kind() == PartKind::Tool;
         let reading = Reading::of(text);
         let rank = |words: &str| text.words_say(words.as_bytes());
-        let cut = self
-            .cutter
-            .windows(&reading.words, self.settings.windows, rank)
-            .map_err(|error| (error, Duration::ZERO))?;
+        let free = |error| (error, Duration::ZERO);
+        let cutter = &self.loaded().map_err(free)?.cutter;
+        let cut = cutter.windows(&reading.words, self.settings.windows, rank).map_err(free)?;
         if cut.is_part {
             found.skip_second_stage(Skips::LENGTH);
         }
@@ -374,48 +370,6 @@ impl fmt::Debug for SecondStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SecondStage {{ {}, {:?} }}", self.settings.model, self.uses())
     }
-}
-
-// === impl Reading ===
-
-impl<'a> Reading<'a> {
-    fn of(text: &'a Text<'a>) -> Self {
-        let mut words = String::from_utf8_lossy(text.folded());
-        let mut decoded = Vec::new();
-        for one in text.decoded().iter().take(DECODED_MAX) {
-            let all = words.to_mut();
-            all.push(' ');
-            decoded.push(all.len());
-            all.push_str(&String::from_utf8_lossy(&one.text));
-        }
-        Self { text, words, decoded }
-    }
-
-    /// Where a window stands in the text, and in which encoding: it belongs to where its middle is.
-    fn original(&self, window: &Range<usize>) -> (Range<usize>, Option<&'static str>) {
-        let middle = window.start.midpoint(window.end);
-        let behind = self.decoded.partition_point(|begin| *begin <= middle);
-        if let Some(one) = behind.checked_sub(1).and_then(|at| self.text.decoded().get(at)) {
-            return (one.range.clone(), Some(one.encoding));
-        }
-        let end = window.end.min(self.text.folded().len());
-        (self.text.original(window.start.min(end)..end), None)
-    }
-}
-
-/// The sentence of a window of which `rank` says the most: what is shown of a finding is no longer than a few of them.
-fn sentence(words: &str, window: Range<usize>, rank: impl Fn(&str) -> f64) -> Range<usize> {
-    let mut start = window.start;
-    let inside = words.get(window.clone()).unwrap_or_default();
-    let sentences = inside.split_inclusive(['.', '!', '?', '\n']).map(|one| {
-        let range = start..start + one.len();
-        start = range.end;
-        range
-    });
-    // What is shorter is no sentence.
-    let long = sentences.filter(|range| range.len() >= SENTENCE_BYTES);
-    let ranked = long.map(|range| (rank(words.get(range.clone()).unwrap_or_default()), range));
-    ranked.max_by(|(a, _), (b, _)| a.total_cmp(b)).map_or(window, |(_, range)| range)
 }
 
 /// Texts of which it gives the first more than the second.

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `detector` | which texts it looks at, and what it says as findings |
 //! | `engine` | the graph, and the thread it runs on |
-//! | `windows` | a text as windows of tokens |
+//! | `reading` | a text as it reads it: folded, and behind it what encoded words say |
+//! | `windows` | that as windows of tokens |
 //! | `budget` | the CPU time it may take |
 //! | `verdicts` | what it said before |
 //! | `settings` | what belongs to the weights: gates, curves, thresholds |
@@ -15,6 +16,7 @@
 mod budget;
 mod detector;
 mod engine;
+mod reading;
 mod settings;
 #[cfg(all(test, second_stage))]
 mod tests;
