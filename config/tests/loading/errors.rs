@@ -586,6 +586,19 @@ fn receivers_of_spans_and_events_have_what_they_need_or_the_start_is_refused() {
             events("receivers: [{url: 'tcp://h:1', name: a}, {url: 'tcp://h:1', name: a}]"),
             ["receivers[1].name`", "another receiver"],
         ),
+        (events("receivers: [{url: 'https://?'}]"), ["`siem_export.receivers[0].url`", "http:// or https://"]),
+        (events("receivers: [{url: 'https://h', format: cef}]"), ["receivers[0].format`", "ocsf or ecs"]),
+        (events("receivers: [{url: 'tcp://h:1', headers: [a=b]}]"), ["receivers[0].headers`", "https:// address"]),
+        (events("receivers: [{url: 'https://h', headers: [a]}]"), ["receivers[0].headers`", "header=value"]),
+        (events("receivers: [{url: 'https://h', headers: ['a={token}']}]"), ["receivers[0].headers`", "`token_env`"]),
+        (
+            events("receivers: [{url: 'https://h', token_env: ABSENT}]"),
+            ["receivers[0].token_env`", "`ABSENT` is not set"],
+        ),
+        (
+            events("receivers: [{url: 'https://h', headers: ['a={token}'], token_file: /nowhere/token}]"),
+            ["receivers[0].token_file`", "`/nowhere/token` cannot be read"],
+        ),
     ] {
         let errors = bench.errors();
         assert_eq!(errors.len(), 1, "{errors:#?}");
@@ -595,6 +608,8 @@ fn receivers_of_spans_and_events_have_what_they_need_or_the_start_is_refused() {
     }
     assert!(spans("receivers: []").warnings()[0].contains("no receiver"));
     assert!(events("receivers: []").warnings()[0].contains("no receiver"));
+    let token = "receivers: [{url: 'https://h', headers: ['Authorization=Splunk {token}'], token_env: HEC_TOKEN}]";
+    assert_eq!(events(token).env(&[("HEC_TOKEN", "walrus")]).warnings(), Vec::<String>::new());
     let env = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:4317"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),

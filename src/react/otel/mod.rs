@@ -44,6 +44,8 @@ const REQUEST_BYTES: usize = 3 * 1024 * 1024 + 512 * 1024;
 const AT_ONCE: usize = 16;
 /// How often spans are sent to a receiver that answers with an error of its own, which may be about them.
 const DOUBTFUL_TRIES: u32 = 6;
+/// How long spans may wait to be brought together where many come.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// For all attempts at a batch. There is always another one: the store keeps spans as long as it keeps them.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Requests that one batch may take, each with the receiver's own time.
@@ -150,6 +152,10 @@ impl Consumer for Exporter {
 
     fn texts(&self) -> Texts {
         if self.to.how().content == OtelContent::None { Texts::OfNone } else { Texts::OfAll }
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
     }
 
     fn limits(&self) -> Limits {
