@@ -580,6 +580,10 @@ fn receivers_of_spans_and_events_have_what_they_need_or_the_start_is_refused() {
             spans("receivers: [{name: a, endpoint: 'http://h'}, {name: a, endpoint: 'http://g'}]"),
             ["`otel_export.receivers[1].name`", "another receiver"],
         ),
+        (
+            spans("receivers: [{endpoint: 'http://h:4317', protocol: grpc}]"),
+            ["`otel_export.receivers[0].protocol`", "OTLP/HTTP, usually 4318"],
+        ),
         (spans("resource_attributes: [a]"), ["`otel_export.resource_attributes[0]`", "name=value"]),
         (events("receivers: [{url: 'udp://h:514'}]"), ["`siem_export.receivers[0].url`", "tcp://host:port"]),
         (
@@ -617,6 +621,8 @@ fn receivers_of_spans_and_events_have_what_they_need_or_the_start_is_refused() {
     ];
     let told = spans("receivers: []").env(&env).warnings();
     assert!(told.len() == 2 && told[0].contains("`soon`") && told[1].contains("http/protobuf"), "{told:?}");
+    let port = spans("receivers: [{endpoint: 'http://h:4317'}]").warnings();
+    assert!(port.len() == 1 && port[0].contains("usually on port 4318"), "{port:?}");
     let off = Bench::with_file("otel_export: {receivers: []}\n").env(&env);
     assert_eq!(off.warnings(), Vec::<String>::new(), "variables alone switch nothing on");
 }
