@@ -51,7 +51,7 @@ pub(super) fn settle(settings: &mut Settings, variables: &BTreeMap<String, Strin
 }
 
 /// A field and what is wrong with it.
-type Fault = (&'static str, String);
+type Problem = (&'static str, String);
 
 /// What the variable holds; a file is looked at, to be read when a request is made.
 fn token(
@@ -59,7 +59,7 @@ fn token(
     named: Option<&str>,
     variables: &BTreeMap<String, String>,
     is_used: bool,
-) -> Result<Option<SharedSecret>, Fault> {
+) -> Result<Option<SharedSecret>, Problem> {
     if named.is_some() && receiver.token_file.is_some() {
         return Err(("token_env", "does not go with `token_file`: keep one of them".to_owned()));
     }
@@ -89,7 +89,7 @@ pub fn siem_token(path: &Path) -> Result<SharedSecret, String> {
 }
 
 /// The first thing that is wrong with a receiver. Never the value, which may be a credential.
-fn fault(receiver: &SiemReceiver, has_variable: bool) -> Option<Fault> {
+fn fault(receiver: &SiemReceiver, has_variable: bool) -> Option<Problem> {
     if !receiver.is_http() {
         let only = "is for receivers with an https:// address";
         let extra = [
