@@ -8,8 +8,8 @@ use weir_storage::query::Page;
 use weir_storage::{AuditLog, Cursor, SpanLog};
 
 use super::event::of_audit;
-use super::progress::Progress;
 use super::receiver::{NotTaken, Receiver};
+use crate::feed::Progress;
 
 /// How often the log is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ pub(super) async fn follow(to: Arc<Receiver>, audit: Arc<dyn AuditLog>, cursors:
 
 async fn tell(
     to: &Receiver,
-    progress: &mut Progress,
+    progress: &mut Progress<String>,
     cursors: &Arc<dyn SpanLog>,
     name: &str,
     entries: Vec<AuditEntry>,

@@ -12,7 +12,6 @@ mod batch;
 mod cef;
 mod event;
 mod json;
-mod progress;
 mod receiver;
 mod requests;
 mod syslog;
@@ -26,10 +25,9 @@ use tokio::runtime::Handle;
 use weir_config::settings::SiemExport;
 use weir_storage::{AuditLog, SpanLog};
 
-use crate::feed::{Batch, Consumer, Failure, Feed, Limits, Texts};
+use crate::feed::{Batch, Consumer, Failure, Feed, Limits, Progress, Texts};
 use crate::meter::Registry;
 use event::{Event, Wanted, of_call};
-use progress::Progress;
 use receiver::{Receiver, Tallies};
 
 /// For one attempt at a batch: `max_per_second` may be small.
@@ -76,7 +74,7 @@ struct Exporter {
     name: &'static str,
     to: Arc<Receiver>,
     /// How far the batch under way has come: when it comes again, what was taken is not sent again.
-    progress: Progress,
+    progress: Progress<String>,
 }
 
 impl Consumer for Exporter {

@@ -8,10 +8,10 @@ use weir_config::settings::{SiemFormat, SiemReceiver};
 
 use super::batch::{Piece, Said, Share};
 use super::event::Event;
-use super::progress::Progress;
 use super::requests::Requests;
 use super::syslog::Connection;
 use super::{cef, json};
+use crate::feed::Progress;
 use crate::meter::{Exposition, Source, names};
 use crate::outbound::Client;
 
@@ -24,8 +24,6 @@ const EVENTS: usize = 500;
 const BYTES: usize = 900_000;
 /// Events that are made one after the other before others may work on the thread.
 const AT_ONCE: usize = 16;
-/// Events that are sent by themselves, and refused, before the others wait, too.
-const ALONE: usize = 8;
 
 /// A receiver and the way to it.
 pub(super) struct Receiver {
@@ -77,7 +75,7 @@ impl Receiver {
     }
 
     /// Sends events. Where answers say which were taken, these are not sent again with the same `progress`.
-    pub(super) async fn send(&self, events: &[Event], progress: &mut Progress) -> Result<(), NotTaken> {
+    pub(super) async fn send(&self, events: &[Event], progress: &mut Progress<String>) -> Result<(), NotTaken> {
         match &self.way {
             Way::Syslog(connection) => {
                 let mut connection = connection.lock().await;
@@ -100,7 +98,7 @@ impl Receiver {
     }
 
     /// What is left to send, as the requests that it will be; the last one is the first to go.
-    async fn parts(&self, requests: &Requests, events: &[Event], progress: &Progress) -> Vec<Vec<Piece>> {
+    async fn parts(&self, requests: &Requests, events: &[Event], progress: &Progress<String>) -> Vec<Vec<Piece>> {
         let (mut parts, mut bytes): (Vec<Vec<Piece>>, usize) = (Vec::new(), 0);
         let most = self.at_once(EVENTS);
         for (place, event) in events.iter().enumerate() {
@@ -130,7 +128,7 @@ impl Receiver {
         &self,
         requests: &Requests,
         mut parts: Vec<Vec<Piece>>,
-        progress: &mut Progress,
+        progress: &mut Progress<String>,
     ) -> Result<(), NotTaken> {
         let (mut waiting, mut alone) = (None, 0);
         while let Some(mut part) = parts.pop() {
@@ -155,7 +153,7 @@ impl Receiver {
                 }
                 Said::Refused { reason } | Said::Later { reason, .. } => {
                     (waiting, alone) = (Some(reason), alone + 1);
-                    if alone >= ALONE {
+                    if alone >= Progress::<String>::ALONE {
                         break;
                     }
                 }
@@ -168,7 +166,7 @@ impl Receiver {
     }
 
     /// What became of each event of a request; why some of them have to come again.
-    fn each(&self, part: &[Piece], shares: Vec<Share>, progress: &mut Progress) -> Option<String> {
+    fn each(&self, part: &[Piece], shares: Vec<Share>, progress: &mut Progress<String>) -> Option<String> {
         let (mut waiting, mut refused) = (None, Vec::new());
         for (piece, share) in part.iter().zip(shares) {
             match share {
@@ -187,13 +185,13 @@ impl Receiver {
         waiting
     }
 
-    fn taken(&self, part: &[Piece], progress: &mut Progress) {
-        part.iter().for_each(|piece| progress.taken(&piece.id));
+    fn taken(&self, part: &[Piece], progress: &mut Progress<String>) {
+        part.iter().for_each(|piece| progress.taken(piece.id.clone()));
         self.took(part.len());
     }
 
-    fn give_up(&self, part: &[Piece], reason: &str, progress: &mut Progress) {
-        part.iter().for_each(|piece| progress.given_up(&piece.id));
+    fn give_up(&self, part: &[Piece], reason: &str, progress: &mut Progress<String>) {
+        part.iter().for_each(|piece| progress.given_up(piece.id.clone()));
         self.refused.fetch_add(part.len() as u64, Ordering::Relaxed);
         let (receiver, events, first) = (&self.label, part.len(), part.first().map(|piece| &*piece.id));
         tracing::warn!(receiver, events, first, reason, "the receiver refused events; they are not sent to it again");
