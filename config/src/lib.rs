@@ -22,7 +22,7 @@ mod yaml;
 pub use effective::{described, effective};
 pub use error::{LoadError, Place, Violation};
 pub use flags::{FlagError, Refused, write_overlay};
-pub use load::{Change, Changes, Loaded, Origin, Sources, load};
+pub use load::{Change, Changes, Loaded, Origin, Sources, load, siem_token};
 pub use remarks::not_built;
 pub use schema::schema;
 pub use settings::Settings;

@@ -36,7 +36,7 @@ pub use otel::{OTEL_RECEIVERS_MAX, OtelCompression, OtelContent, OtelExport, Ote
 pub use output::{HALLUCINATION_THRESHOLD, Hallucination, OutputSafety, StreamingAnalysis};
 pub use receipts::Receipts;
 pub use router::{ActionRouter, ActionRule, ActionSet, ActionWebhook, IpBlock, RouterAction};
-pub use siem::{SIEM_RECEIVERS_MAX, SiemExport, SiemFormat, SiemReceiver};
+pub use siem::{SIEM_RECEIVERS_MAX, SIEM_TOKEN, SiemBatch, SiemExport, SiemFormat, SiemReceiver};
 pub use upstreams::{
     Balance, DEFAULT_UPSTREAM, NamedUpstream, Pattern, RouteRule, UpstreamGroup, UpstreamHealth, Upstreams,
 };

@@ -70,8 +70,8 @@ class Quiet(http.server.ThreadingHTTPServer):
         """Connections of a process that was killed are reset."""
 
 
-def serve(handler):
-    server = Quiet(("127.0.0.1", 0), handler)
+def serve(handler, port=0):
+    server = Quiet(("127.0.0.1", port), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server.server_address[1]
 

@@ -76,9 +76,16 @@ fn rules_and_dashboard_ask_for_families_that_exist() {
     }
 }
 
-/// Families that appear with their first event, or with stores that gateways share.
-const LATER: [&str; 4] =
-    ["service_unpriced_requests_total", "service_dropped_total", "service_unread_total", "service_store_away"];
+/// Families that appear with their first event, with stores that gateways share, or with who is sent what is finished.
+const LATER: [&str; 7] = [
+    "service_unpriced_requests_total",
+    "service_dropped_total",
+    "service_unread_total",
+    "service_store_away",
+    "service_consumer_failures_total",
+    "service_consumer_spans_total",
+    "service_receipts_failures_total",
+];
 
 /// Every rule of the shipped files; they are YAML, and each rule has what Prometheus and its reader need.
 fn rules() -> Vec<Value> {

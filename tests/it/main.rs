@@ -131,6 +131,7 @@ mod sent_answers;
 mod sessions;
 mod shares;
 mod shutdown;
+mod siem_batches;
 mod siem_export;
 mod smuggle;
 mod smuggling;

@@ -282,6 +282,35 @@ fn what_is_refused_for_good_is_counted_and_named_and_not_sent_again() {
 }
 
 #[test]
+fn a_span_that_breaks_a_receiver_holds_up_no_other_one() {
+    let receiver = Upstream::play(|peer| {
+        while let Some(request) = peer.request() {
+            let breaks = otlp_spans(&request).iter().any(|span| span.get("gen_ai.agent.id") == "poison");
+            peer.say(if breaks { "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n" } else { OK });
+        }
+    });
+    let provider = provider();
+    let mut gateway = setup(&provider.url(), &format!("{{endpoint: '{}'}}", receiver.url())).start();
+    let mut client = Client::connect(gateway.addr);
+    // One alone in its batch waits: nobody knows whose fault it is.
+    for agent in ["poison", "a", "b", "c", "d"] {
+        client.say(chat_call("Hello").field("X-Service-Agent-ID", agent).bytes());
+        assert_eq!(client.answer().status, 200);
+    }
+    eventually("all are stored", || (stored(&gateway).len() == 5).then_some(()));
+    // A restart makes them one batch.
+    gateway.kill();
+    gateway.restart();
+    eventually("it is given up", || (outcome(&gateway, "1", "refused") == 1.0).then_some(()));
+    eventually("the others are sent", || (outcome(&gateway, "1", "sent") == 4.0).then_some(()));
+    let requests: Vec<Vec<OtlpSpan>> = receiver.requests().iter().map(otlp_spans).collect();
+    let breaks = |spans: &&Vec<OtlpSpan>| spans.iter().any(|span| span.get("gen_ai.agent.id") == "poison");
+    let taken: usize = requests.iter().filter(|spans| !breaks(spans)).map(Vec::len).sum();
+    assert_eq!(taken, 4, "each of them was taken once");
+    gateway.logged("the refusal", |line| line.contains("the receiver refused spans") && line.contains("500"));
+}
+
+#[test]
 fn what_is_too_much_at_once_is_sent_in_parts() {
     let (provider, receiver) = (
         provider(),

@@ -207,7 +207,7 @@ fn metrics_go_to_nobody_who_may_see_some_tenants_alone_and_grpc_is_refused_by_na
     let config = folder.path().join("service.yaml");
     for (field, says) in [
         ("metrics: true, tenants: [6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10]", "metrics are of all of them"),
-        ("protocol: grpc", "protocol"),
+        ("protocol: grpc", "OTLP/HTTP, usually 4318"),
     ] {
         let receiver = format!("{{endpoint: 'http://127.0.0.1:4318', {field}}}");
         std::fs::write(&config, format!("otel_export: {{enabled: true, receivers: [{receiver}]}}\n")).unwrap();

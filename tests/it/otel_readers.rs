@@ -6,11 +6,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use weir_fake_provider::http::Request;
 
 use crate::clients::python_with;
 use crate::support::{
-    Call, Driver, Gateway, OtlpSpan, Setup, Upstream, call, chat_body, eventually, otlp_body, otlp_spans, provider,
-    with_stream,
+    Call, Driver, Gateway, OtlpPoint, OtlpSpan, Setup, Upstream, call, chat_body, eventually, otlp_body, otlp_points,
+    otlp_spans, provider, with_stream,
 };
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
@@ -46,6 +47,88 @@ fn as_json(span: &OtlpSpan) -> Value {
     })
 }
 
+/// What OpenTelemetry's own types make of a request.
+fn read_by_python(what: &str, request: &Request) -> Value {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/otlp_read.py");
+    let mut reader = Command::new(python_with("otlp_pins.txt"))
+        .arg(&script)
+        .arg(what)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python of the environment that was made");
+    reader.stdin.take().unwrap().write_all(&otlp_body(request)).unwrap();
+    let output = reader.wait_with_output().unwrap();
+    assert!(output.status.success());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn opentelemetry_s_own_types_read_every_metric() {
+    let (provider, all) = (provider(), [(); 2].map(|()| Upstream::always(OK)));
+    let kinds = ["compression: gzip", "semconv: '1.36'"];
+    let receivers: Vec<String> = all
+        .iter()
+        .zip(kinds)
+        .map(|(receiver, kind)| format!("{{endpoint: '{}', metrics: true, {kind}}}", receiver.url()))
+        .collect();
+    let export =
+        format!("otel_export: {{enabled: true, metrics_interval_seconds: 1, receivers: [{}]}}", receivers.join(", "));
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).unlimited().with(&export).start();
+    some_calls(&gateway);
+    let durations = "gen_ai.client.operation.duration";
+    for (receiver, provider_name) in all.iter().zip(["gen_ai.provider.name", "gen_ai.system"]) {
+        let request = eventually("all calls are counted", || {
+            let last = receiver.requests().into_iter().rfind(|request| request.path == "/v1/metrics")?;
+            let (points, _) = otlp_points(&last);
+            let counted = points.iter().filter(|point| point.name == durations).map(|point| point.count);
+            (counted.sum::<u64>() == 3).then_some(last)
+        });
+        let read = read_by_python("metrics", &request);
+        let points = read["points"].as_array().unwrap();
+        let ours: Vec<Value> = otlp_points(&request).0.iter().map(point_as_json).collect();
+        assert_eq!(points.len(), ours.len());
+        for (theirs, ours) in points.iter().zip(&ours) {
+            assert_eq!(theirs, ours);
+        }
+        assert_eq!((&read["unknown"], points.len() > 100), (&json!([]), true));
+        let cumulative = "AGGREGATION_TEMPORALITY_CUMULATIVE";
+        for (name, kind, unit, temporality, monotonic) in [
+            ("service_requests_total", "sum", "", cumulative, true),
+            ("service_storage_operations_total", "sum", "", cumulative, true),
+            ("service_request_duration_seconds", "histogram", "s", cumulative, false),
+            ("service_queue_capacity", "gauge", "", "", false),
+            ("gen_ai.client.token.usage", "histogram", "{token}", cumulative, false),
+            (durations, "histogram", "s", cumulative, false),
+        ] {
+            let own: Vec<&Value> = points.iter().filter(|point| point["name"] == name).collect();
+            assert!(!own.is_empty(), "{name}");
+            for point in own {
+                let read = (&point["kind"], &point["unit"], &point["temporality"], &point["monotonic"]);
+                assert_eq!(read, (&json!(kind), &json!(unit), &json!(temporality), &json!(monotonic)), "{name}");
+                let labels = point["labels"].as_array().unwrap();
+                let is_client = name.starts_with("gen_ai.");
+                assert_eq!(labels.iter().any(|pair| pair[0] == provider_name), is_client, "{name} {labels:?}");
+                // A call that can be looked up stands for its series.
+                let trace = point["exemplar"][0].as_str().map(str::to_owned);
+                assert_eq!(trace.is_some_and(|trace| trace.len() == 32), is_client, "{name}");
+            }
+        }
+        let traces = points.iter().filter(|point| point["name"] == durations).map(|point| &point["exemplar"][0]);
+        assert!(traces.into_iter().any(|trace| trace == "4bf92f3577b34da6a3ce929d0e0e4736"), "the caller's own trace");
+    }
+}
+
+fn point_as_json(point: &OtlpPoint) -> Value {
+    let kind = ["gauge", "sum", "histogram"][usize::try_from(point.kind / 2 - 2).unwrap()];
+    json!({
+        "name": point.name, "unit": point.unit, "kind": kind, "monotonic": point.is_monotonic,
+        "temporality": if point.temporality == 2 { "AGGREGATION_TEMPORALITY_CUMULATIVE" } else { "" },
+        "labels": point.labels, "start_ns": point.start_ns, "time_ns": point.time_ns, "value": point.value,
+        "count": point.count, "buckets": point.buckets, "bounds": point.bounds, "exemplar": point.exemplar,
+    })
+}
+
 #[test]
 fn opentelemetry_s_own_types_read_every_field() {
     let (provider, all) = (provider(), [(); 3].map(|()| Upstream::always(OK)));
@@ -55,23 +138,12 @@ fn opentelemetry_s_own_types_read_every_field() {
     let export = format!("otel_export: {{enabled: true, receivers: [{}]}}", receivers.join(", "));
     let gateway = Setup::new(Driver::Auto).upstream(provider.url()).unlimited().with(&export).start();
     some_calls(&gateway);
-    let python = python_with("otlp_pins.txt");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/otlp_read.py");
     for receiver in &all {
         eventually("all come", || {
             (receiver.requests().iter().map(|request| otlp_spans(request).len()).sum::<usize>() == 3).then_some(())
         });
         for request in receiver.requests() {
-            let mut reader = Command::new(&python)
-                .arg(&script)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .expect("python of the environment that was made");
-            reader.stdin.take().unwrap().write_all(&otlp_body(&request)).unwrap();
-            let output = reader.wait_with_output().unwrap();
-            assert!(output.status.success());
-            let read: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let read = read_by_python("spans", &request);
             let ours: Vec<Value> = otlp_spans(&request).iter().map(as_json).collect();
             assert_eq!((&read["spans"], &read["unknown"]), (&Value::from(ours), &json!([])));
         }

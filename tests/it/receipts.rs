@@ -453,3 +453,35 @@ fn each_call_has_one_receipt_over_kills_a_cut_line_and_a_checkpoint_stands_for_t
         assert_eq!(verify("").0, 1);
     }
 }
+
+#[test]
+fn receipts_that_cannot_be_written_are_told_of_and_made_up_for() {
+    let provider = model();
+    let signed = Signed::new(&provider.url());
+    signed.ask("Hello", "session-9");
+    signed.lines(1);
+    let (folder, aside) = (signed.directory(), signed.folder.path().join("aside"));
+    // As a disk that is gone: nothing can be written below a file.
+    std::fs::rename(&folder, &aside).unwrap();
+    std::fs::write(&folder, "").unwrap();
+    let gateway = &signed.gateway;
+    assert_eq!(gateway.json("/health")["status"], "healthy");
+    signed.ask("Hello again", "session-9");
+    let why = eventually("it is told of", || {
+        let health = gateway.json("/health");
+        (health["status"] == "degraded").then(|| health["reasons"][0].as_str().unwrap().to_owned())
+    });
+    assert!(why.starts_with("receipts of calls cannot be written: "), "{why}");
+    assert!(gateway.metric("service_receipts_failures_total", "kind=\"call\"") > 0.0);
+    assert_eq!(gateway.metric("service_receipts_failures_total", "kind=\"audit\""), 0.0);
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&aside, &folder).unwrap();
+    eventually("it is over", || (gateway.json("/health")["status"] == "healthy").then_some(()));
+    let lines = signed.lines(2);
+    assert_eq!(of_kind(&lines, "call").len(), 2);
+    let chain = written(signed.folder.path(), "chain.jsonl", &lines);
+    let public = signed.public();
+    let (code, out, err) =
+        said(&["receipts", "verify", chain.to_str().unwrap(), "--key", public.to_str().unwrap(), "--whole"]);
+    assert_eq!(code, 0, "{out}{err}");
+}

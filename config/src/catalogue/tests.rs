@@ -69,6 +69,7 @@ fn what_carries_a_credential_is_secret() {
             "environment.SERVICE_JUDGE_HOSTEDCOMPAT_API_KEY",
             "environment.SERVICE_JUDGE_HOSTEDMESSAGES_API_KEY",
             "otel_export.receivers",
+            "siem_export.receivers",
             "storage.analytics_url",
             "storage.cache_url",
             "storage.relational_url",

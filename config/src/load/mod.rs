@@ -44,6 +44,7 @@ pub(crate) use judge::missing_key;
 pub use layers::Origin;
 pub(crate) use overlay::{check_flag, nearest_flag};
 pub use reread::{Change, Changes};
+pub use siem::siem_token;
 
 use layers::Layers;
 use reread::InFile;
@@ -143,7 +144,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     defence::check(&mut settings, &mut layers);
     router::settle(&mut settings, &mut layers);
     otel::settle(&mut settings, &sources.env, &mut layers);
-    siem::check(&settings, &mut layers);
+    siem::settle(&mut settings, &sources.env, &mut layers);
     listeners::check(&settings, &mut layers);
     stores::check(&settings, &mut layers);
     if !layers.violations.is_empty() {

@@ -40,11 +40,31 @@ pub(super) fn settle(settings: &mut Settings, env: &BTreeMap<String, String>, la
             refuse(layers, format!("{RECEIVERS}[{place}].name"), problem, "name each by itself");
         }
     }
+    advise_on_grpc(export, layers);
     for (place, pair) in export.resource_attributes.iter().enumerate() {
         if pair.split_once('=').is_none_or(|(name, _)| name.trim().is_empty()) {
             let setting = "otel_export.resource_attributes";
             refuse(layers, format!("{setting}[{place}]"), "has to be name=value".to_owned(), "correct it");
         }
+    }
+}
+
+/// Says what to write where somebody expects gRPC, by its name or by its port.
+fn advise_on_grpc(export: &OtelExport, layers: &mut Layers) {
+    let is_protocol = |path: &str| path.starts_with(RECEIVERS) && path.ends_with(".protocol");
+    for violation in &mut layers.violations {
+        if violation.path.as_deref().is_some_and(is_protocol) {
+            violation.advice =
+                "spans are sent by HTTP: leave it out, and name the port that takes OTLP/HTTP, usually 4318".to_owned();
+        }
+    }
+    let is_of_grpc = |receiver: &OtelReceiver| {
+        receiver.url().is_some_and(|url| url.split('/').nth(2).is_some_and(|host| host.ends_with(":4317")))
+    };
+    let place = export.receivers.iter().position(|receiver| export.enabled && is_of_grpc(receiver));
+    if let Some(place) = place.filter(|_| !layers.warnings.iter().any(|said| said.contains("http/protobuf"))) {
+        let said = "port 4317 usually takes gRPC alone; spans are sent by http/protobuf, usually on port 4318";
+        layers.warnings.push(format!("{RECEIVERS}[{place}]: {said}"));
     }
 }
 

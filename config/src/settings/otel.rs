@@ -146,7 +146,7 @@ impl OtelReceiver {
 }
 
 /// A name and what stands behind the first `=`.
-fn split(pair: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(super) fn split(pair: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = pair.iter().position(|byte| *byte == b'=')?;
     let (name, value) = pair.split_at_checked(at)?;
     Some((name.trim_ascii(), value.get(1..)?.trim_ascii())).filter(|(name, _)| !name.is_empty())

@@ -580,11 +580,28 @@ fn receivers_of_spans_and_events_have_what_they_need_or_the_start_is_refused() {
             spans("receivers: [{name: a, endpoint: 'http://h'}, {name: a, endpoint: 'http://g'}]"),
             ["`otel_export.receivers[1].name`", "another receiver"],
         ),
+        (
+            spans("receivers: [{endpoint: 'http://h:4317', protocol: grpc}]"),
+            ["`otel_export.receivers[0].protocol`", "OTLP/HTTP, usually 4318"],
+        ),
         (spans("resource_attributes: [a]"), ["`otel_export.resource_attributes[0]`", "name=value"]),
         (events("receivers: [{url: 'udp://h:514'}]"), ["`siem_export.receivers[0].url`", "tcp://host:port"]),
         (
             events("receivers: [{url: 'tcp://h:1', name: a}, {url: 'tcp://h:1', name: a}]"),
             ["receivers[1].name`", "another receiver"],
+        ),
+        (events("receivers: [{url: 'https://?'}]"), ["`siem_export.receivers[0].url`", "http:// or https://"]),
+        (events("receivers: [{url: 'https://h', format: cef}]"), ["receivers[0].format`", "ocsf or ecs"]),
+        (events("receivers: [{url: 'tcp://h:1', headers: [a=b]}]"), ["receivers[0].headers`", "https:// address"]),
+        (events("receivers: [{url: 'https://h', headers: [a]}]"), ["receivers[0].headers`", "header=value"]),
+        (events("receivers: [{url: 'https://h', headers: ['a={token}']}]"), ["receivers[0].headers`", "`token_env`"]),
+        (
+            events("receivers: [{url: 'https://h', token_env: ABSENT}]"),
+            ["receivers[0].token_env`", "`ABSENT` is not set"],
+        ),
+        (
+            events("receivers: [{url: 'https://h', headers: ['a={token}'], token_file: /nowhere/token}]"),
+            ["receivers[0].token_file`", "`/nowhere/token` cannot be read"],
         ),
     ] {
         let errors = bench.errors();
@@ -595,6 +612,8 @@ fn receivers_of_spans_and_events_have_what_they_need_or_the_start_is_refused() {
     }
     assert!(spans("receivers: []").warnings()[0].contains("no receiver"));
     assert!(events("receivers: []").warnings()[0].contains("no receiver"));
+    let token = "receivers: [{url: 'https://h', headers: ['Authorization=Splunk {token}'], token_env: HEC_TOKEN}]";
+    assert_eq!(events(token).env(&[("HEC_TOKEN", "walrus")]).warnings(), Vec::<String>::new());
     let env = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:4317"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
@@ -602,6 +621,8 @@ fn receivers_of_spans_and_events_have_what_they_need_or_the_start_is_refused() {
     ];
     let told = spans("receivers: []").env(&env).warnings();
     assert!(told.len() == 2 && told[0].contains("`soon`") && told[1].contains("http/protobuf"), "{told:?}");
+    let port = spans("receivers: [{endpoint: 'http://h:4317'}]").warnings();
+    assert!(port.len() == 1 && port[0].contains("usually on port 4318"), "{port:?}");
     let off = Bench::with_file("otel_export: {receivers: []}\n").env(&env);
     assert_eq!(off.warnings(), Vec::<String>::new(), "variables alone switch nothing on");
 }

@@ -372,18 +372,39 @@ fn samples() -> Vec<Sample> {
         sample(
             "siem_export.receivers",
             "[{name: a, url: 'tls://h:6514', format: ocsf, min_severity: High, refusals: false, evidence: true, \
-             tenants: [6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10], max_per_second: 7}]",
+             tenants: [6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10], max_per_second: 7}, {url: 'https://h/x', batch: splunk, \
+             headers: ['Authorization=Splunk 7'], timeout_ms: 7, compression: gzip}]",
             |s| {
                 s.siem_export.receivers = vec![SiemReceiver {
                     name: Some("a".into()),
-                    url: "tls://h:6514".into(),
+                    url: SharedSecret::new("tls://h:6514"),
                     format: SiemFormat::Ocsf,
                     min_severity: Severity::High,
                     refusals: false,
                     evidence: true,
                     tenants: vec![TENANT.parse().unwrap()],
                     max_per_second: Some(7),
+                    batch: SiemBatch::Ndjson,
+                    headers: Vec::new(),
+                    token: None,
+                    token_file: None,
+                    timeout_ms: None,
+                    compression: OtelCompression::None,
                 }];
+                s.siem_export.receivers.push(SiemReceiver {
+                    name: None,
+                    url: SharedSecret::new("https://h/x"),
+                    min_severity: Severity::Low,
+                    refusals: true,
+                    evidence: false,
+                    tenants: Vec::new(),
+                    max_per_second: None,
+                    batch: SiemBatch::Splunk,
+                    headers: vec![SharedSecret::new("Authorization=Splunk 7")],
+                    timeout_ms: Some(7),
+                    compression: OtelCompression::Gzip,
+                    ..s.siem_export.receivers[0].clone()
+                });
             },
         ),
         sample("alerts.enabled", "true", |s| s.alerts.enabled = true),

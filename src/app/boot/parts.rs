@@ -111,22 +111,27 @@ pub(super) type FeedAndTally = (Feed, Option<Arc<Tally>>);
 pub(super) struct Outside {
     /// Where alerts are on.
     pub(super) channels: Option<Channels>,
-    /// Where spans, and security events, are sent to others.
+    /// Where spans, and security events, are sent to others, and calls get receipts.
     pub(super) exports: Exports,
-    /// Where recorded calls get receipts.
-    pub(super) receipts: Option<Receipts>,
 }
 
-/// Who is sent spans, and who security events.
+/// Who is sent spans, and who security events, and what signs receipts.
 #[derive(Clone, Default)]
 pub(super) struct Exports {
     pub(super) spans: Option<otel::Receivers>,
     pub(super) events: Option<siem::Receivers>,
+    /// Where recorded calls get them.
+    pub(super) receipts: Option<Receipts>,
 }
 
 impl Exports {
-    /// What is to be said of receivers that have taken nothing for long.
+    /// What is to be said of receivers that have taken nothing for long, and of receipts that cannot be written.
     pub(super) fn complaints(&self) -> Vec<String> {
+        let receipts = self.receipts.as_ref().map(Receipts::complaints);
+        self.of_receivers().into_iter().chain(receipts.into_iter().flatten()).collect()
+    }
+
+    fn of_receivers(&self) -> Vec<String> {
         let spans = self.spans.as_ref().map(otel::Receivers::complaints);
         spans.into_iter().chain(self.events.as_ref().map(siem::Receivers::complaints)).flatten().collect()
     }
@@ -167,7 +172,7 @@ pub(super) fn make_feed(
         outside.exports.events = Some(siem::add(&mut feed, &settings.siem_export, registry));
     }
     if settings.receipts.enabled {
-        outside.receipts = Some(receipts::add(&mut feed, &settings, fingerprint(live), registry)?);
+        outside.exports.receipts = Some(receipts::add(&mut feed, &settings, fingerprint(live), registry)?);
     }
     for add in consumers {
         add(&mut feed);
@@ -210,10 +215,16 @@ pub(super) fn conditions(health: &Arc<Health>, exports: Exports, stores: Store) 
             description: format!("The circuit breaker of {name} is open."),
             holds: subsystem.circuit_breaker != "closed",
         };
-        let failing = exports.complaints();
+        let failing = exports.of_receivers();
         let away = (exports.spans.is_some() || exports.events.is_some()).then(|| Condition {
             finding_type: "export_failing".to_owned(),
             severity: Severity::Medium,
+            holds: !failing.is_empty(),
+            description: failing.join("; "),
+        });
+        let unsigned = exports.receipts.as_ref().map(Receipts::complaints).map(|failing| Condition {
+            finding_type: "receipts_failing".to_owned(),
+            severity: Severity::High,
             holds: !failing.is_empty(),
             description: failing.join("; "),
         });
@@ -224,7 +235,7 @@ pub(super) fn conditions(health: &Arc<Health>, exports: Exports, stores: Store) 
             description: away.join("; "),
         });
         let breakers = report.subsystems.into_iter().map(breaker);
-        std::iter::once(store).chain(breakers).chain(away).chain(apart).collect()
+        std::iter::once(store).chain(breakers).chain(away).chain(unsigned).chain(apart).collect()
     })
 }
 

@@ -152,7 +152,7 @@ pub fn start_with(
     let offenders = offenders.then(|| Arc::new(Offenders::new(settings.action_router.ip_block)));
     let mut outside = Outside::default();
     let mut feed = make_feed(&live, &registry, offenders.clone(), extensions.consumers, &mut outside)?;
-    let Outside { channels, exports, receipts } = outside;
+    let Outside { channels, exports } = outside;
     let models = models::open(&settings, model_threads(cores))?;
     let mut judging = make_judging(&live, feed.as_mut(), &prices, &models, &registry)?;
     let feed = feed.map(|(feed, _)| feed);
@@ -275,7 +275,7 @@ pub fn start_with(
         spend: Arc::clone(&spend),
         charges: Arc::clone(&process.results),
         settings: Arc::clone(live.snapshot()),
-        receipt_key: receipts.as_ref().map(Receipts::public),
+        receipt_key: exports.receipts.as_ref().map(Receipts::public),
         golden: golden_set(&live, &process.parts.analyser, &inference, &process.parts.registry),
         calls,
         ingest: intake.clone().filter(|_| settings.otel_ingest.enabled),
@@ -321,7 +321,6 @@ pub fn start_with(
             judging,
             offenders,
             exports,
-            receipts,
             channels,
             reports,
             replays,

@@ -180,16 +180,28 @@ pub const OTEL_LAG: Family = family(
     "Time since the oldest call ended that is being sent to a receiver of `otel_export`; 0 while none is.",
 );
 /// Counter, ours; `receiver`.
-pub const SIEM_EVENTS: Family =
-    family("service_siem_export_events_total", "Events that were written to a receiver of `siem_export`.");
+pub const SIEM_EVENTS: Family = family(
+    "service_siem_export_events_total",
+    "Events that were written to a receiver of `siem_export`, or that it took.",
+);
+/// Counter, ours; `receiver`.
+pub const SIEM_REFUSED: Family = family(
+    "service_siem_export_refused_total",
+    "Events that a receiver of `siem_export` refused for good while it took others.",
+);
 /// Counter, ours; `receiver`.
 pub const SIEM_FAILURES: Family = family(
     "service_siem_export_failures_total",
-    "Attempts to write events to a receiver of `siem_export` that failed and are made again.",
+    "Attempts to send events to a receiver of `siem_export` that failed and are made again.",
 );
 /// Counter, ours; `kind`.
 pub const RECEIPTS: Family =
     family("service_receipts_total", "Receipts that were signed and written, of calls and of the audit log.");
+/// Counter, ours; `kind`.
+pub const RECEIPT_FAILURES: Family = family(
+    "service_receipts_failures_total",
+    "Attempts to write receipts, of calls and of the audit log, that failed and are made again.",
+);
 /// Counter, ours; `channel`, `outcome`.
 pub const ALERTS: Family = family(
     "service_alerts_total",

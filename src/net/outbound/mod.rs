@@ -30,7 +30,7 @@ use tower::Service as _;
 use weir_config::egress::Egress;
 
 use crate::forward::{self, PeerError};
-pub use again::retry_after;
+pub use again::{Reception, packed, reception, retry_after};
 pub use connect::Opened;
 use connect::{Connector, Destination};
 pub use error::OutboundError;

@@ -42,6 +42,12 @@ pub trait Consumer: Send + 'static {
         false
     }
 
+    /// How long finished spans may wait to be brought together where many come: each batch costs a look into the store, a request or a
+    /// file that is synced, and a cursor that is written, however few it has.
+    fn patience(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// How long the gateway waits for it.
     fn limits(&self) -> Limits {
         Limits::default()

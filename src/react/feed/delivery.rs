@@ -17,6 +17,8 @@ pub(super) const BATCH_SPANS: usize = 256;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Least time between two looks that find less than a full batch: commits come every 5 ms under load.
 const PAUSE: Duration = Duration::from_millis(50);
+/// A batch of no more spans is one of few calls, which are not kept waiting.
+const FEW: usize = 8;
 /// How often the store is read without word of a commit: other processes may write to the same file.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often a process that may not read because another one does asks whether that is still there.
@@ -55,6 +57,9 @@ pub(super) struct Delivery<C: Consumer> {
     /// Spans of the batch under way that are nowhere else.
     in_hand: usize,
     orders: watch::Receiver<Orders>,
+    /// Spans of the batch that was last read, and how long to wait before the next one.
+    last: usize,
+    breath: Duration,
     /// Told in the log, until it works again.
     failing: bool,
     /// When the cursor was written down, and whether it has moved since.
@@ -109,8 +114,24 @@ impl<C: Consumer> Delivery<C> {
             }
         };
         let (adrift, until, in_hand, failing) = (false, None, 0, false);
-        let (kept_at, lags) = (Instant::now(), false);
-        Self { consumer, limits, waiting, store, cursor, adrift, claim, until, in_hand, orders, failing, kept_at, lags }
+        let (kept_at, lags, last, breath) = (Instant::now(), false, 0, PAUSE);
+        Self {
+            consumer,
+            limits,
+            waiting,
+            store,
+            cursor,
+            adrift,
+            claim,
+            until,
+            in_hand,
+            orders,
+            last,
+            breath,
+            failing,
+            kept_at,
+            lags,
+        }
     }
 
     /// Runs until it is stopped and has dealt with what there is, or may no longer try.
@@ -131,7 +152,10 @@ impl<C: Consumer> Delivery<C> {
                     }
                 }
                 (Some(Fate::Full), _) | (_, Some(Fate::Full)) => {}
-                _ => self.pause(PAUSE).await,
+                _ => {
+                    self.breath = next_breath(self.breath, self.last, self.consumer.patience());
+                    self.pause(self.breath).await;
+                }
             }
         }
         if !self.adrift {
@@ -232,6 +256,7 @@ impl<C: Consumer> Delivery<C> {
         }
         self.waiting.tally.removed.add(usize::try_from(batch.lost).unwrap_or(usize::MAX));
         let spans: Vec<&SpanRecord> = batch.spans.iter().collect();
+        self.last = spans.len();
         let end = Some(batch.next);
         if !spans.is_empty() && self.bring(Batch { spans: &spans, end }).await == Fate::Stopped {
             return Some(Fate::Stopped);
@@ -375,6 +400,12 @@ impl<C: Consumer> Delivery<C> {
             let _waited = tokio::time::timeout(time, self.orders.changed()).await;
         }
     }
+}
+
+/// The wait behind a batch that was not full: twice the last one while batches have more than a few spans, as far as the consumer's patience
+/// goes.
+pub(super) fn next_breath(last: Duration, spans: usize, patience: Duration) -> Duration {
+    if spans > FEW { (last * 2).min(patience).max(PAUSE) } else { PAUSE }
 }
 
 /// However the task ends, also when it is not waited for any longer: what only lies in memory is lost with it.

@@ -17,6 +17,7 @@
 
 mod consumer;
 mod delivery;
+mod progress;
 mod queue;
 mod tally;
 #[cfg(test)]
@@ -36,6 +37,7 @@ use crate::outbound::Client;
 pub use consumer::{Batch, Consumer, Failure, Limits, Texts};
 pub use delivery::jittered;
 use delivery::{Delivery, Orders};
+pub use progress::Progress;
 use queue::Waiting;
 
 /// How long consumers that are given up may take to count what is lost with them.

@@ -375,3 +375,17 @@ fn calls_that_do_not_concern_a_consumer_bring_no_further_looks() {
     assert_eq!(world.counted("service_consumer_spans_total{consumer=\"toy\"}"), stored + 1, "the others are counted");
     assert_eq!(world.lost("toy", "removed"), 0);
 }
+
+#[test]
+fn batches_grow_while_many_calls_come_and_few_are_not_kept_waiting() {
+    let second = Duration::from_secs(1);
+    // 400 calls a second: what comes meanwhile is the next batch.
+    let mut breath = Duration::from_millis(50);
+    for _ in 0..20 {
+        let spans = (breath.as_secs_f64() * 400.0) as usize;
+        breath = super::delivery::next_breath(breath, spans, second);
+    }
+    assert_eq!(breath, second);
+    assert_eq!(super::delivery::next_breath(breath, 8, second), Duration::from_millis(50));
+    assert_eq!(super::delivery::next_breath(second, 200, Duration::ZERO), Duration::from_millis(50), "who has none");
+}

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value as Json;
 
-use crate::outbound::{Answer, retry_after};
+use crate::outbound::{Answer, Reception, reception, retry_after};
 
 /// Characters of what a receiver says that go into the log.
 const WORDS_MAX: usize = 300;
@@ -24,20 +24,17 @@ pub(super) enum Verdict {
     Refused { reason: String },
 }
 
-/// Reads an answer as OTLP/HTTP 1.9 says, but that addresses and credentials which are wrong cost nothing but time: somebody will
-/// correct them.
+/// Reads an answer as OTLP/HTTP 1.9 says, but that addresses and credentials which are wrong cost nothing but time.
 pub(super) fn judge(answer: &Answer) -> Verdict {
-    let status = answer.status.as_u16();
     let reason = || format!("the receiver answered {}", answer.status);
-    let after = || retry_after(&answer.fields, SystemTime::now()).map(|after| after.min(AFTER_MAX));
-    match status {
-        200..300 => accepted(answer),
-        413 => Verdict::TooLarge { reason: reason() },
-        300..=399 | 401..=405 | 407 | 408 | 425 | 429 | 502..=504 => {
-            Verdict::Later { reason: reason(), after: after(), is_doubtful: false }
+    match reception(answer.status) {
+        Reception::Taken => accepted(answer),
+        Reception::TooLarge => Verdict::TooLarge { reason: reason() },
+        Reception::Later { is_doubtful } => {
+            let after = retry_after(&answer.fields, SystemTime::now()).map(|after| after.min(AFTER_MAX));
+            Verdict::Later { reason: reason(), after, is_doubtful }
         }
-        500.. => Verdict::Later { reason: reason(), after: after(), is_doubtful: true },
-        _ => {
+        Reception::Refused => {
             let said = words_of_status(answer).map(|words| format!(": {words}")).unwrap_or_default();
             Verdict::Refused { reason: format!("{}{said}", reason()) }
         }

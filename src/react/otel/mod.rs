@@ -21,9 +21,8 @@ mod receiver;
 mod span;
 mod wire;
 
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use tokio::runtime::Handle;
@@ -31,7 +30,7 @@ use weir_config::settings::{OtelContent, OtelExport};
 use weir_config::vocab::Timestamp;
 use weir_storage::record::SpanRecord;
 
-use crate::feed::{Batch, Consumer, Failure, Feed, Limits, Texts};
+use crate::feed::{Batch, Consumer, Failure, Feed, Limits, Progress, Texts};
 use crate::meter::Registry;
 use answer::{Verdict, judge};
 use client_metrics::{ClientMetrics, Counter};
@@ -42,8 +41,8 @@ use span::How;
 const REQUEST_BYTES: usize = 3 * 1024 * 1024 + 512 * 1024;
 /// Spans that are made one after the other before others may work on the thread.
 const AT_ONCE: usize = 16;
-/// How often spans are sent to a receiver that answers with an error of its own, which may be about them.
-const DOUBTFUL_TRIES: u32 = 6;
+/// How long spans may wait to be brought together where many come.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// For all attempts at a batch. There is always another one: the store keeps spans as long as it keeps them.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Requests that one batch may take, each with the receiver's own time.
@@ -76,8 +75,7 @@ pub fn add(feed: &mut Feed, settings: &OtelExport, masker: &Masker, registry: &R
             name,
             to: Arc::clone(receiver),
             masker: Arc::clone(masker),
-            accepted: HashSet::new(),
-            doubtful: 0,
+            progress: Progress::default(),
         });
     }
     registry.add_source(Box::new(Tallies(receivers.clone())));
@@ -130,9 +128,7 @@ struct Exporter {
     to: Arc<Receiver>,
     masker: Masker,
     /// What was dealt with of the batch under way: when it comes again, that is not sent again.
-    accepted: HashSet<Key>,
-    /// How often in a row it was answered with an error of the receiver's own.
-    doubtful: u32,
+    progress: Progress<Key>,
 }
 
 impl Consumer for Exporter {
@@ -152,6 +148,10 @@ impl Consumer for Exporter {
         if self.to.how().content == OtelContent::None { Texts::OfNone } else { Texts::OfAll }
     }
 
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
     fn limits(&self) -> Limits {
         Limits { attempt: self.to.timeout() * REQUESTS_MAX + Limits::default().attempt, batch: FOR_EVER }
     }
@@ -166,11 +166,11 @@ impl Consumer for Exporter {
                 tokio::task::yield_now().await;
             }
             let key = (record.tenant_id, record.span_id);
-            if self.accepted.contains(&key) {
+            if self.progress.is_done(&key) {
                 continue;
             }
             if !self.to.wants(record) {
-                self.accepted.insert(key);
+                self.progress.given_up(key);
                 continue;
             }
             let (span, is_cut) = self.encode(record).await;
@@ -186,7 +186,7 @@ impl Consumer for Exporter {
         if !ready.is_empty() {
             self.deliver(ready).await?;
         }
-        self.accepted.clear();
+        self.progress.ends();
         self.to.ends();
         Ok(())
     }
@@ -207,32 +207,47 @@ impl Exporter {
         masked.await.unwrap_or_else(|_| span::encode(bare, How { content: OtelContent::None, ..how }))
     }
 
-    /// Sends spans, in two halves where the receiver finds them too many.
+    /// Sends spans, in halves where the receiver finds them too many, or answers again and again with an error of its own, of which one of
+    /// them may be the cause. That one does not keep the others from being sent.
     async fn deliver(&mut self, spans: Vec<Encoded>) -> Result<(), Failure> {
-        let mut parts = vec![spans];
+        let (mut parts, mut waiting, mut alone) = (vec![spans], None, 0);
         while let Some(mut spans) = parts.pop() {
             let verdict = match self.to.send(&spans).await {
                 Ok(answer) => judge(&answer),
                 Err(error) => Verdict::Later { reason: error.to_string(), after: None, is_doubtful: false },
             };
+            let count = spans.len();
             match verdict {
                 Verdict::Accepted { rejected, words } => self.taken(&spans, rejected, words),
-                Verdict::TooLarge { .. } if spans.len() > 1 => {
-                    let rest = spans.split_off(spans.len() / 2);
-                    parts.extend([rest, spans]);
-                }
-                Verdict::TooLarge { reason } | Verdict::Refused { reason } => self.refused(&spans, &reason),
-                Verdict::Later { reason, is_doubtful: true, .. } if self.doubtful + 1 >= DOUBTFUL_TRIES => {
-                    self.refused(&spans, &reason);
-                }
-                Verdict::Later { reason, after, is_doubtful } => {
-                    self.doubtful = if is_doubtful { self.doubtful + 1 } else { 0 };
+                Verdict::Later { reason, after, is_doubtful: false } => {
                     self.to.failed(&reason);
                     return Err(Failure::Later { reason, after });
                 }
+                Verdict::Later { reason, after, .. } if count > 1 && !self.progress.is_to_part() => {
+                    self.progress.doubt(Instant::now());
+                    self.to.failed(&reason);
+                    return Err(Failure::Later { reason, after });
+                }
+                Verdict::TooLarge { .. } | Verdict::Later { .. } if count > 1 => {
+                    let back = spans.split_off(count / 2);
+                    parts.extend(if self.progress.is_back_first() { [spans, back] } else { [back, spans] });
+                }
+                Verdict::TooLarge { reason } | Verdict::Refused { reason } => self.refused(&spans, &reason),
+                Verdict::Later { reason, .. } if self.progress.is_hopeless(Instant::now()) => {
+                    self.refused(&spans, &reason);
+                }
+                Verdict::Later { reason, after, .. } => {
+                    (waiting, alone) = (Some((reason, after)), alone + 1);
+                    if alone >= Progress::<Key>::ALONE {
+                        break;
+                    }
+                }
             }
         }
-        Ok(())
+        let Some((reason, after)) = waiting else { return Ok(()) };
+        self.progress.doubt(Instant::now());
+        self.to.failed(&reason);
+        Err(Failure::Later { reason, after })
     }
 
     fn taken(&mut self, spans: &[Encoded], rejected: u64, words: Option<String>) {
@@ -245,7 +260,8 @@ impl Exporter {
             let (receiver, words) = (&self.to.label, words.unwrap_or_default());
             tracing::warn!(receiver, spans = count, rejected, words, "the receiver did not keep all spans it was sent");
         }
-        self.done(spans);
+        spans.iter().for_each(|encoded| self.progress.taken(encoded.key));
+        self.to.took();
     }
 
     fn refused(&mut self, spans: &[Encoded], reason: &str) {
@@ -258,12 +274,7 @@ impl Exporter {
             reason,
             "the receiver refused spans; they are not sent to it again"
         );
-        self.done(spans);
-    }
-
-    fn done(&mut self, spans: &[Encoded]) {
-        self.doubtful = 0;
+        spans.iter().for_each(|encoded| self.progress.given_up(encoded.key));
         self.to.took();
-        self.accepted.extend(spans.iter().map(|encoded| encoded.key));
     }
 }

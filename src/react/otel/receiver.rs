@@ -13,7 +13,7 @@ use weir_storage::record::SpanRecord;
 use super::span::How;
 use super::wire::{Message, Value, field_len};
 use crate::meter::{Exposition, Source, names};
-use crate::outbound::{Answer, Call, Client, Limits, OutboundError};
+use crate::outbound::{Answer, Call, Client, Limits, OutboundError, packed};
 
 /// For one request where nobody says so: as long as SDKs wait.
 const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -253,14 +253,6 @@ fn request(resource: &Message, schema_url: &str, spans: &[Encoded]) -> Vec<u8> {
         request.bytes(3, schema_url.as_bytes());
     }
     request.into_bytes()
-}
-
-fn packed(body: &[u8]) -> Vec<u8> {
-    use std::io::Write as _;
-    let mut packer = flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 4), flate2::Compression::fast());
-    // Writing to memory cannot fail.
-    let written = packer.write_all(body).and_then(|()| packer.finish());
-    written.unwrap_or_default()
 }
 
 /// All receivers' counters.

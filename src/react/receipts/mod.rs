@@ -3,7 +3,7 @@
 //! until they are digested with the record, and nothing where receipts are off.
 //!
 //! Invariants: a recorded call that passed the gateway has one receipt, over crashes and restarts; the cursor moves when it is on the
-//! disk. No text of anybody stands in a receipt. Calls that others reported get none: the gateway has not seen them.
+//! disk; while they cannot be written `/health` says so, calls go on, and the store keeps them. No text of anybody stands in a receipt. Calls that others reported get none: the gateway has not seen them.
 
 mod chain;
 mod hex;
@@ -36,6 +36,10 @@ pub use verify::{Found, Tampering, Verifier};
 
 /// How often the audit log is looked at for a checkpoint; the first time at the start.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(3_600);
+/// How soon one that failed is tried again, then twice as long each time.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+/// How long calls may wait to be brought together where many come.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// There is always another attempt: the store keeps calls as long as it keeps them.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -73,6 +77,34 @@ pub struct Receipts {
 struct Tally {
     calls: AtomicU64,
     checkpoints: AtomicU64,
+    failed_calls: AtomicU64,
+    failed_checkpoints: AtomicU64,
+    /// Why receipts of calls, and checkpoints, cannot be written, while that is so.
+    failing: Mutex<[Option<String>; 2]>,
+}
+
+impl Tally {
+    /// Notes what became of an attempt.
+    fn note(&self, kind: Kind, outcome: &Result<u64, String>) {
+        let (done, failed) = match kind {
+            Kind::Call => (&self.calls, &self.failed_calls),
+            Kind::Audit => (&self.checkpoints, &self.failed_checkpoints),
+        };
+        match outcome {
+            Ok(count) => done.fetch_add(*count, Ordering::Relaxed),
+            Err(_) => failed.fetch_add(1, Ordering::Relaxed),
+        };
+        let [of_calls, of_audit] = &mut *self.failing.lock();
+        let failing = if kind == Kind::Call { of_calls } else { of_audit };
+        *failing = outcome.as_ref().err().cloned();
+    }
+}
+
+/// What a receipt is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Call,
+    Audit,
 }
 
 /// Adds the consumer that writes receipts.
@@ -107,30 +139,40 @@ impl Receipts {
     pub fn start(&self, runtime: &Handle, audit: &Arc<dyn AuditLog>) {
         let (receipts, audit) = (self.clone(), Arc::clone(audit));
         runtime.spawn(async move {
+            let mut retry = RETRY_MIN;
             loop {
                 let (signing, audit) = (receipts.clone(), Arc::clone(&audit));
                 let done = tokio::task::spawn_blocking(move || signing.checkpoint(&*audit)).await;
-                if let Err(error) = done.unwrap_or_else(|error| Err(error.to_string())) {
-                    tracing::warn!(error, "the audit log's checkpoint could not be signed; will retry");
-                }
-                tokio::time::sleep(CHECKPOINT_EVERY).await;
+                let done = done.unwrap_or_else(|error| Err(error.to_string()));
+                receipts.tally.note(Kind::Audit, &done);
+                let wait = match done {
+                    Ok(_) => {
+                        retry = RETRY_MIN;
+                        CHECKPOINT_EVERY
+                    }
+                    Err(error) => {
+                        tracing::warn!(error, "the audit log's checkpoint could not be signed; will retry");
+                        retry = (retry * 2).min(CHECKPOINT_EVERY);
+                        retry
+                    }
+                };
+                tokio::time::sleep(wait).await;
             }
         });
     }
 
-    fn checkpoint(&self, audit: &dyn AuditLog) -> Result<(), String> {
+    fn checkpoint(&self, audit: &dyn AuditLog) -> Result<u64, String> {
         let check = audit.check_audit_aside(&[]).map_err(|error| error.to_string())?;
         let written = self.chain.lock().add_checkpoint(check.entries, &check.head, check.intact);
-        if written.map_err(|error| error.to_string())? {
-            self.tally.checkpoints.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
+        written.map(u64::from).map_err(|error| error.to_string())
     }
 
-    fn write(&self, spans: &[SpanRecord], settings: &str) -> io::Result<()> {
-        let count = self.chain.lock().add_calls(spans.iter(), settings)?;
-        self.tally.calls.fetch_add(count, Ordering::Relaxed);
-        Ok(())
+    /// What is to be said of receipts that cannot be written: a disk does not come back by itself, as a receiver does.
+    pub fn complaints(&self) -> Vec<String> {
+        let [of_calls, of_audit] = &*self.tally.failing.lock();
+        let of_calls = of_calls.as_ref().map(|why| format!("receipts of calls cannot be written: {why}"));
+        let of_audit = of_audit.as_ref().map(|why| format!("the audit log's checkpoint cannot be signed: {why}"));
+        of_calls.into_iter().chain(of_audit).collect()
     }
 }
 
@@ -138,6 +180,9 @@ impl Source for Receipts {
     fn collect(&self, out: &mut Exposition) {
         for (kind, count) in [("audit", &self.tally.checkpoints), ("call", &self.tally.calls)] {
             out.counter(names::RECEIPTS, &[("kind", kind)], count.load(Ordering::Relaxed));
+        }
+        for (kind, count) in [("audit", &self.tally.failed_checkpoints), ("call", &self.tally.failed_calls)] {
+            out.counter(names::RECEIPT_FAILURES, &[("kind", kind)], count.load(Ordering::Relaxed));
         }
     }
 }
@@ -157,6 +202,10 @@ impl Consumer for Writer {
         true
     }
 
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
     fn limits(&self) -> Limits {
         Limits { batch: FOR_EVER, ..Limits::default() }
     }
@@ -169,9 +218,14 @@ impl Consumer for Writer {
         let own = batch.spans.iter().filter(|span| !span.tags.contains_key(REPORTED));
         let spans: Vec<SpanRecord> = own.map(|span| (*span).clone()).collect();
         let (receipts, fingerprint) = (self.receipts.clone(), Arc::clone(&self.fingerprint));
-        let written = tokio::task::spawn_blocking(move || receipts.write(&spans, &fingerprint())).await;
-        let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
-        written.map_err(|error| Failure::Later { reason: format!("receipts cannot be written: {error}"), after: None })
+        let written =
+            tokio::task::spawn_blocking(move || receipts.chain.lock().add_calls(spans.iter(), &fingerprint()));
+        let written = written.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let written = written.map_err(|error| error.to_string());
+        self.receipts.tally.note(Kind::Call, &written);
+        written
+            .map(drop)
+            .map_err(|error| Failure::Later { reason: format!("receipts cannot be written: {error}"), after: None })
     }
 }
 

@@ -8,7 +8,8 @@ use weir_storage::query::Page;
 use weir_storage::{AuditLog, Cursor, SpanLog};
 
 use super::event::of_audit;
-use super::receiver::Receiver;
+use super::receiver::{NotTaken, Receiver};
+use crate::feed::Progress;
 
 /// How often the log is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -22,7 +23,7 @@ const LOG: i64 = 0;
 /// Tells `to` what was done, until the process ends.
 pub(super) async fn follow(to: Arc<Receiver>, audit: Arc<dyn AuditLog>, cursors: Arc<dyn SpanLog>) {
     let name = format!("siem_audit_{}", to.label);
-    let (mut wait, mut claim) = (LOOK_EVERY, None);
+    let (mut wait, mut claim, mut progress) = (LOOK_EVERY, None, Progress::default());
     loop {
         let (log, places, key, has_claim) = (Arc::clone(&audit), Arc::clone(&cursors), name.clone(), claim.is_some());
         let read = tokio::task::spawn_blocking(move || {
@@ -37,29 +38,35 @@ pub(super) async fn follow(to: Arc<Receiver>, audit: Arc<dyn AuditLog>, cursors:
         let told = match read {
             Ok((new, entries)) => {
                 claim = claim.or(new);
-                tell(&to, &cursors, &name, entries).await
+                tell(&to, &mut progress, &cursors, &name, entries).await
             }
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         };
         match told {
             Ok(()) => wait = LOOK_EVERY,
-            Err(error) => {
+            Err(NotTaken { reason, after }) => {
                 if wait == LOOK_EVERY {
                     let receiver = &to.label;
-                    tracing::warn!(receiver, error, "administrative events could not be sent; will retry");
+                    tracing::warn!(receiver, reason, "administrative events could not be sent; will retry");
                 }
-                wait = (wait * 2).min(BACKOFF_MAX);
+                wait = (wait * 2).min(BACKOFF_MAX).max(after.unwrap_or_default());
             }
         }
         tokio::time::sleep(wait).await;
     }
 }
 
-async fn tell(to: &Receiver, cursors: &Arc<dyn SpanLog>, name: &str, entries: Vec<AuditEntry>) -> Result<(), String> {
+async fn tell(
+    to: &Receiver,
+    progress: &mut Progress<String>,
+    cursors: &Arc<dyn SpanLog>,
+    name: &str,
+    entries: Vec<AuditEntry>,
+) -> Result<(), NotTaken> {
     let Some(last) = entries.last().map(|entry| entry.seq) else { return Ok(()) };
     let events: Vec<_> = entries.iter().map(of_audit).collect();
-    to.send(&events).await?;
-    keep(cursors, name, last).await
+    to.send(&events, progress).await?;
+    Ok(keep(cursors, name, last).await?)
 }
 
 async fn keep(cursors: &Arc<dyn SpanLog>, name: &str, seq: u64) -> Result<(), String> {

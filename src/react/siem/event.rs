@@ -134,11 +134,14 @@ fn about(span: &SpanRecord, kind: Kind) -> Event {
     }
 }
 
+/// Digits of a line's hash in its event's id: numbers begin anew with another store.
+const HASH_DIGITS: usize = 16;
+
 /// What an administrator did.
 pub(super) fn of_audit(entry: &AuditEntry) -> Event {
     Event {
         kind: Kind::Audit,
-        id: format!("audit-{}", entry.seq),
+        id: format!("audit-{}-{}", entry.seq, entry.hash.get(..HASH_DIGITS).unwrap_or_default()),
         at: entry.timestamp,
         name: entry.action.clone(),
         says: format!("{} by {}", entry.action, entry.actor),

@@ -21,7 +21,6 @@ use crate::judging::Judging;
 use crate::ops::health::Health;
 use crate::ops::log::LogGuard;
 use crate::process::Process;
-use crate::receipts::Receipts;
 use crate::replay::Replays;
 use crate::reports::ReportBuilder;
 use crate::router::Offenders;
@@ -79,7 +78,6 @@ pub(in crate::app::boot) struct Made {
     pub(in crate::app::boot) judging: Option<Judging>,
     pub(in crate::app::boot) offenders: Option<Arc<Offenders>>,
     pub(in crate::app::boot) exports: Exports,
-    pub(in crate::app::boot) receipts: Option<Receipts>,
     pub(in crate::app::boot) channels: Option<Channels>,
     pub(in crate::app::boot) reports: Arc<ReportBuilder>,
     pub(in crate::app::boot) replays: Arc<Replays>,

@@ -115,7 +115,7 @@ pub(super) fn events(context: &mut Context) -> Result<Option<Box<dyn Subsystem>>
 
 /// Signed checkpoints of the audit log, where calls get receipts.
 pub(super) fn receipts(context: &mut Context) -> Result<Option<Box<dyn Subsystem>>, StartError> {
-    if let Some((network, receipts)) = context.network.as_ref().zip(context.made.receipts.as_ref()) {
+    if let Some((network, receipts)) = context.network.as_ref().zip(context.made.exports.receipts.as_ref()) {
         let audit: Arc<dyn AuditLog> = Arc::new(context.store.clone());
         receipts.start(network, &audit);
     }
