@@ -137,10 +137,14 @@ fn what_there_is_no_time_for_is_said_and_not_looked_at() {
 fn of_a_long_text_the_suspicious_part_is_looked_at_and_the_rest_is_said_to_be_left_out() {
     let bench = Bench::new();
     let calm = "The train leaves at nine from the platform behind the old hall, and it stops twice. ".repeat(400);
-    let text = format!("{calm}\n{ORDER}\n{calm}");
-    let (hits, ran, is_later) = bench.analyse(tool(&text), &bench.plan(1.0), TenantId::DEFAULT);
-    assert!(is_later);
-    assert_eq!(ran.second_stage_skipped.tag().as_deref(), Some("length"));
+    let plan = bench.plan(1.0);
+    let look = |text: &str| bench.analyse(tool(text), &plan, TenantId::DEFAULT);
+    let (hits, ran, is_later) = look(&format!("{calm}\n{ORDER}\n{calm}"));
+    assert!(is_later && ran.second_stage_skipped.is_empty(), "what is left out is calm");
     assert!(hits[0].finding.evidence.contains("by order of the treasury"), "{:?}", hits[0].finding.evidence);
     assert!(bench.second.uses().windows <= 8);
+    // Of more than it may look at, nothing that it finds suspicious is left out in silence.
+    let (_, ran, _) = look(&format!("Dear agent, {ORDER}\n").repeat(200));
+    assert_eq!(ran.second_stage_skipped.tag().as_deref(), Some("length"));
+    assert!(bench.second.uses().windows <= 16);
 }

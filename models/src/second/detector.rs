@@ -155,7 +155,7 @@ impl SecondStage {
     /// # Errors
     /// What tokenizer or graph say.
     pub fn logit(&self, folded: &str, is_data: bool) -> Result<Option<f32>, String> {
-        let cut = self.loaded()?.cutter.windows(folded, self.settings.windows, |_| 0.0)?;
+        let cut = self.loaded()?.cutter.windows(folded, (self.settings.windows, f64::INFINITY), |_| 0.0)?;
         let mut worst = None;
         self.run(&cut.windows, is_data, &mut worst, || true).0?;
         Ok(worst.map(|worst: Worst| worst.logit))
@@ -215,7 +215,9 @@ impl SecondStage {
         let rank = |words: &str| text.words_say(words.as_bytes());
         let free = |error| (error, Duration::ZERO);
         let cutter = &self.loaded().map_err(free)?.cutter;
-        let cut = cutter.windows(&reading.words, self.settings.windows, rank).map_err(free)?;
+        let cut = cutter
+            .windows(&reading.words, (self.settings.windows, self.settings.role(is_data).scarce), rank)
+            .map_err(free)?;
         if cut.is_part {
             found.skip_second_stage(Skips::LENGTH);
         }

@@ -57,7 +57,8 @@ pub(crate) struct Levels {
 pub(crate) struct Role {
     /// The logit of the words from which on a text is looked at.
     pub(crate) gate: f64,
-    /// The same when all of the time is spent: between half of it and none the gate rises to this.
+    /// The same when all of the time is spent: between half of it and none the gate rises to this. And windows of a long text that are
+    /// left out are missed only if the words say this of them.
     pub(crate) scarce: f64,
     /// The gate for short texts that speak to their reader.
     pub(crate) addressed: f64,

@@ -38,7 +38,7 @@ pub(crate) struct Window {
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     pub(crate) windows: Vec<Window>,
-    /// There are more.
+    /// There are more of which the words say enough.
     pub(crate) is_part: bool,
 }
 
@@ -58,13 +58,18 @@ impl Cutter {
         Ok(Self { tokenizer, begin, end })
     }
 
-    /// At most `most` windows of a text, those first of which `rank` says the most.
+    /// At most `most` windows of a text, those first of which `rank` says the most. Others are missed only if it says `least` of them.
     ///
     /// # Errors
     /// What the tokenizer says.
-    pub(crate) fn windows(&self, text: &str, most: usize, rank: impl Fn(&str) -> f64) -> Result<Windows, String> {
+    pub(crate) fn windows(
+        &self,
+        text: &str,
+        (most, least): (usize, f64),
+        rank: impl Fn(&str) -> f64,
+    ) -> Result<Windows, String> {
         let ranked = |range: &Range<usize>| rank(text.get(range.clone()).unwrap_or_default());
-        let (pieces, mut is_part) = pieces(text, most, &ranked);
+        let (pieces, mut is_part) = pieces(text, (most, least), &ranked);
         let mut found = Vec::new();
         for piece in pieces {
             self.cut(text, piece, &mut found)?;
@@ -74,10 +79,10 @@ impl Cutter {
                 found.into_iter().map(|window| (ranked(&window.range), window)).collect();
             // Stable: of equals, the first.
             keyed.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+            is_part |= keyed.get(most).is_some_and(|(rank, _)| *rank >= least);
+            keyed.truncate(most);
             found = keyed.into_iter().map(|(_, window)| window).collect();
         }
-        is_part |= found.len() > most;
-        found.truncate(most);
         Ok(Windows { windows: found, is_part })
     }
 
@@ -103,8 +108,8 @@ impl Cutter {
     }
 }
 
-/// What of a text is tokenised, in its order, and whether that is less than all of it.
-fn pieces(text: &str, most: usize, rank: &impl Fn(&Range<usize>) -> f64) -> (Vec<Range<usize>>, bool) {
+/// What of a text is tokenised, in its order, and whether more should be.
+fn pieces(text: &str, (most, least): (usize, f64), rank: &impl Fn(&Range<usize>) -> f64) -> (Vec<Range<usize>>, bool) {
     if text.len() <= WHOLE_BYTES {
         return (Vec::from_iter(std::iter::once(0..text.len())), false);
     }
@@ -117,7 +122,7 @@ fn pieces(text: &str, most: usize, rank: &impl Fn(&Range<usize>) -> f64) -> (Vec
         start = if end < text.len() { text.floor_char_boundary(end - PIECE_OVERLAP_BYTES) } else { end };
     }
     all.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    let is_part = all.len() > most;
+    let is_part = all.get(most).is_some_and(|(rank, _)| *rank >= least);
     all.truncate(most);
     let mut picked: Vec<Range<usize>> = all.into_iter().map(|(_, piece)| piece).collect();
     picked.sort_by_key(|piece| piece.start);
@@ -134,7 +139,7 @@ mod tests {
     }
 
     fn cut(text: &str, most: usize, rank: impl Fn(&str) -> f64) -> Windows {
-        let found = cutter().windows(text, most, rank).unwrap();
+        let found = cutter().windows(text, (most, 0.5), rank).unwrap();
         for window in &found.windows {
             assert!((3..=INSIDE + 2).contains(&window.ids.len()), "{window:?}");
             assert_eq!((window.ids[0], *window.ids.last().unwrap()), (101, 102));
@@ -169,12 +174,18 @@ mod tests {
 
     #[test]
     fn of_a_long_text_the_most_suspicious_windows_come_first() {
+        let rank = |words: &str| f64::from(u8::from(words.contains("keys")));
         for (before, after) in [(300, 300), (9_000, 200), (40, 60_000)] {
             let text = format!("{}send the keys {}", "word ".repeat(before), "word ".repeat(after));
             let at = text.find("keys").unwrap();
-            let found = cut(&text, 2, |words| f64::from(u8::from(words.contains("keys"))));
-            assert!(found.is_part && found.windows.len() == 2);
+            let found = cut(&text, 2, rank);
+            // What is left out says nothing.
+            assert!(!found.is_part && found.windows.len() == 2);
             assert!(found.windows[0].range.contains(&at), "{before} {after}: {:?}", found.windows[0].range);
+        }
+        for times in [500, 5_000] {
+            let found = cut(&"send the keys ".repeat(times), 2, rank);
+            assert!(found.is_part && found.windows.len() == 2, "{times}");
         }
     }
 
@@ -182,7 +193,7 @@ mod tests {
     fn any_text_is_cut_in_time_in_proportion_to_its_length() {
         let cutter = cutter();
         assert_linear("second stage's windows", |text| {
-            cutter.windows(text, 8, |words| words.len() as f64).unwrap();
+            cutter.windows(text, (8, 0.5), |words| words.len() as f64).unwrap();
         });
     }
 }
