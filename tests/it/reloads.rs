@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use weir_config::Sources;
 use weir_config::catalogue::{self, Build, Field, Kind, OnReload, Setting};
 
-use crate::support::{Call, Driver, Gateway, Setup, Upstream, call, chat_call, eventually};
+use crate::support::{Call, Driver, Gateway, SECOND_STAGE, Setup, Upstream, call, chat_call, eventually};
 use crate::upstreams::ok;
 
 /// Values other than the default, the first that the whole file allows is taken.
@@ -158,7 +158,7 @@ fn field<'a>(line: &'a Map<String, Value>, name: &str) -> &'a str {
 
 #[test]
 fn every_setting_of_the_catalogue_is_in_force_after_a_reload_or_named_with_both_values() {
-    let world = World::new(Setup::new(Driver::Auto).unlimited());
+    let world = World::new(Setup::new(Driver::Auto).unlimited().env(SECOND_STAGE, ""));
     let folder = tempfile::tempdir().unwrap();
     let mut left: Vec<&Setting> = catalogue::settings()
         .filter(|setting| setting.in_file() && matches!(setting.build, Build::Built { .. }))

@@ -145,7 +145,7 @@ impl Setup {
         self.with("rate_limiting: {enabled: false}")
     }
 
-    /// An environment variable; there are no others.
+    /// An environment variable; there are no others but [`SECOND_STAGE`], which an empty value leaves to the file.
     pub(crate) fn env(mut self, name: &str, value: impl Into<String>) -> Self {
         self.env.push((name.to_owned(), value.into()));
         self
@@ -363,10 +363,15 @@ impl Process {
         let config = config.to_str().expect("a UTF-8 path");
         let options = ["--config", config, "--log-format", "json", "--log-level", how.log_level];
         let args = [args, &options].concat();
-        let mut child = how
-            .guest
-            .map_or_else(|| weir(&args), |guest| with_guest(guest, &args))
-            .envs(how.env.iter().map(|(name, value)| (name, value)))
+        let mut command = how.guest.map_or_else(|| weir(&args), |guest| with_guest(guest, &args));
+        for (name, value) in &how.env {
+            if value.is_empty() {
+                command.env_remove(name)
+            } else {
+                command.env(name, value)
+            };
+        }
+        let mut child = command
             .stdout(std::fs::File::create(Path::new(config).with_file_name(STDOUT)).expect("a writable folder"))
             .stderr(Stdio::piped())
             .spawn()
