@@ -76,7 +76,7 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
                 "tuning",
                 "repeated",
             ],
-            &["action", "decode", "grams", "pii", "rules", "signals"],
+            &["action", "decode", "gate", "grams", "pii", "rules", "signals"],
             &["frame", "personal", "rule_matcher", "strictness"],
             &["candidate", "rule_book", "taken"],
             &["definition", "pins", "provenance", "shared_look", "addressee", "suppressor"],

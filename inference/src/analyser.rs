@@ -21,7 +21,7 @@ use crate::candidate::{Candidate, ORDER_TYPES, Source};
 use crate::change::Changes;
 use crate::clean::{Clean, Count, KnownTexts, Name, TextBytes};
 use crate::decode::{DEPTH_MAX, Run, Runs};
-use crate::detector::{Detector, Found, Text};
+use crate::detector::{Detector, Found, Text, Words as _};
 use crate::detector_set::{DETECTORS_MAX, DetectorSet};
 use crate::evidence;
 use crate::fold::{Folded, TEXT_MAX};

@@ -12,7 +12,6 @@ use weir_config::vocab::{Finding, TenantId};
 
 use crate::fold::Folded;
 use crate::gate::{FirstLook, Gate, Skips};
-use crate::learned::Learned;
 use crate::part::PartKind;
 use crate::shared_look::SharedLook;
 use crate::signals::Signals;
@@ -125,9 +124,15 @@ pub struct Text<'a> {
     pub(crate) context: &'a str,
     pub(crate) deadline: Option<Instant>,
     pub(crate) folding: Option<&'a Folded>,
-    pub(crate) words: Option<&'a Learned>,
+    pub(crate) words: Option<&'a dyn Words>,
     pub(crate) tenant: TenantId,
     pub(crate) first: Option<FirstLook>,
+}
+
+/// Who says of words how much they are like those of attacks.
+pub(crate) trait Words: fmt::Debug + Sync {
+    /// In logits. Linear in the words.
+    fn logits(&self, folded: &[u8]) -> f64;
 }
 
 /// What a part of a text says once it is decoded.

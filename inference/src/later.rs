@@ -13,11 +13,10 @@ use crate::analyser::{Analyser, Scratch, is_order, place};
 use crate::builtin::Listener;
 use crate::clean::Name;
 use crate::decode::{Ciphers, Runs, Span};
-use crate::detector::{Decoded, Detector, Found, Text};
+use crate::detector::{Decoded, Detector, Found, Text, Words};
 use crate::detector_set::{DETECTORS_MAX, DetectorSet};
 use crate::fold::Folded;
 use crate::gate::{FirstLook, Skips};
-use crate::learned::Learned;
 use crate::part::{HITS_MAX, Hit, Part, PartKind};
 use crate::plan::{Call, Plan};
 use crate::ran::Ran;
@@ -248,7 +247,7 @@ impl Analyser {
             }
         }
         let suspect = |at: usize| founds[at].said.iter().any(|(_, finding)| is_order(finding));
-        let words = self.classifier.as_ref().map(|(_, classifier)| &**classifier);
+        let words = self.classifier.as_ref().map(|(_, classifier)| &**classifier as &dyn Words);
         let views: Vec<Text<'_>> = batch.iter().map(|at| texts[*at].view(rests, suspect(*at), words)).collect();
         let mut out: Vec<Found<'_>> = batch.iter().map(|at| std::mem::take(&mut founds[*at])).collect();
         let bytes: usize = views.iter().map(|text| text.raw.len()).sum();
@@ -339,7 +338,7 @@ impl Listener for Heard<'_> {
 }
 
 impl Prepared<'_> {
-    fn view<'a>(&'a self, rests: &[&'a Later], suspect: bool, words: Option<&'a Learned>) -> Text<'a> {
+    fn view<'a>(&'a self, rests: &[&'a Later], suspect: bool, words: Option<&'a dyn Words>) -> Text<'a> {
         let deadline = rests.get(self.at).and_then(|rest| rest.deadline);
         let raw: &str = &self.kept.text;
         let folded = self.folded.bytes(raw);

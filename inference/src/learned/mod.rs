@@ -19,7 +19,7 @@ use model::{Model, WEIGHTS};
 use crate::builtin::Compiled;
 use crate::candidate::Candidate;
 use crate::decode::{Ciphers, Span};
-use crate::detector::{CostClass, Detector, Found, Kinds, Text};
+use crate::detector::{CostClass, Detector, Found, Kinds, Text, Words};
 use crate::names::{CLASSIFIER, EMBEDDED};
 use crate::part::PartKind;
 use crate::shared_look::{Score, SharedLook};
@@ -58,11 +58,6 @@ impl Learned {
     /// Loads it, and asks it what it said when it was trained.
     pub(crate) fn embedded(compiled: &Arc<Compiled>) -> Result<Self, ModelError> {
         Ok(Self { compiled: Arc::clone(compiled), model: Model::load(WEIGHTS)? })
-    }
-
-    /// What it says of the words of somebody who asks, whatever they encode.
-    pub(crate) fn logits(&self, folded: &[u8]) -> f64 {
-        self.model.worst(folded, false, None).map_or(0.0, |worst| f64::from(worst.score) / UNIT)
     }
 
     /// Whether it is all but sure that nobody gives orders in these words: what the rules say of them by one sign alone is doubted
@@ -129,6 +124,13 @@ fn is_bare(folded: &[u8]) -> bool {
         (*slot, count) = (word, count + 1);
     }
     folded.is_ascii()
+}
+
+impl Words for Learned {
+    /// As the words of somebody who asks, whatever they encode.
+    fn logits(&self, folded: &[u8]) -> f64 {
+        self.model.worst(folded, false, None).map_or(0.0, |worst| f64::from(worst.score) / UNIT)
+    }
 }
 
 impl Detector for Learned {

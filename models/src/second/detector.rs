@@ -13,9 +13,9 @@ use weir_inference::{
 };
 
 use super::budget::Budget;
-use super::engine::{Engine, thread_time};
 use super::reading::{Reading, sentence};
 use super::settings::Settings;
+use super::transformer::{Transformer, thread_time};
 use super::verdicts::{Name, Verdict, Verdicts};
 use super::windows::{Cutter, Window};
 
@@ -42,7 +42,7 @@ pub struct SecondStage {
 #[derive(Debug)]
 struct Loaded {
     cutter: Cutter,
-    engine: Engine,
+    engine: Transformer,
 }
 
 /// What it has done, in numbers that only grow.
@@ -162,7 +162,7 @@ impl SecondStage {
     }
 
     fn loaded(&self) -> Result<&Loaded, String> {
-        let load = || Ok(Loaded { cutter: Cutter::read(self.tokenizer)?, engine: Engine::load(self.graph)? });
+        let load = || Ok(Loaded { cutter: Cutter::read(self.tokenizer)?, engine: Transformer::load(self.graph)? });
         self.loaded.get_or_init(load).as_ref().map_err(Clone::clone)
     }
 

@@ -3,7 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `detector` | which texts it looks at, and what it says as findings |
-//! | `engine` | the graph, and the thread it runs on |
+//! | `transformer` | the graph, and the thread it runs on |
 //! | `reading` | a text as it reads it: folded, and behind it what encoded words say |
 //! | `windows` | that as windows of tokens |
 //! | `budget` | the CPU time it may take |
@@ -15,11 +15,11 @@
 
 mod budget;
 mod detector;
-mod engine;
 mod reading;
 mod settings;
 #[cfg(all(test, second_stage))]
 mod tests;
+mod transformer;
 mod verdicts;
 mod windows;
 

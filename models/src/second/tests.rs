@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::SecondStage;
-use super::engine::Engine;
+use super::transformer::Transformer;
 
 /// How far processors and engines may be from each other: a value that is rounded the other way moves those behind it.
 const TOLERANCE: f32 = 0.5;
@@ -55,8 +55,8 @@ fn the_settings_are_those_of_the_weights() {
 
 #[test]
 fn a_graph_that_does_not_fit_is_refused_and_a_run_ends_when_told() {
-    assert!(Engine::load(b"no graph").unwrap_err().starts_with("second.rten: "));
-    let engine = Engine::load(rten::include_external_data!("../../model/second.rten")).unwrap();
+    assert!(Transformer::load(b"no graph").unwrap_err().starts_with("second.rten: "));
+    let engine = Transformer::load(rten::include_external_data!("../../model/second.rten")).unwrap();
     let (window, mut shown) = ([101, 2204, 2851, 102], 0);
     let (said, took) = engine.run(std::iter::repeat(&window[..]), |said| {
         shown += usize::from(said.is_some());

@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 const NICENESS: i32 = 5;
 
 /// A loaded graph.
-pub(crate) struct Engine {
+pub(crate) struct Transformer {
     model: Model,
     pool: Arc<ThreadPool>,
     ids: NodeId,
@@ -27,9 +27,9 @@ pub(crate) struct Engine {
 /// What is shown of each window: two logits, of what somebody asks and of data.
 pub(crate) type Logits = [f32; 2];
 
-// === impl Engine ===
+// === impl Transformer ===
 
-impl Engine {
+impl Transformer {
     /// Loads a graph as `train/second_onnx.py` writes it. It takes some tens of milliseconds.
     ///
     /// # Errors
@@ -117,9 +117,9 @@ impl Engine {
     }
 }
 
-impl fmt::Debug for Engine {
+impl fmt::Debug for Transformer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Engine")
+        f.write_str("Transformer")
     }
 }
 
