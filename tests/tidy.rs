@@ -93,7 +93,7 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
     (
         "models/src",
         &[
-            &["folder", "runtime", "sentences", "slot"],
+            &["folder", "runtime", "second", "sentences", "slot"],
             &["labels", "tokens"],
             &["entities", "network", "support"],
             &["model"],
