@@ -524,14 +524,19 @@ fn every_configuration_in_the_readme_is_accepted() {
     let blocks = pages.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block);
     // Rules are read by `weir rules`, and what is left out stands for what each operator has of his own.
     let blocks = blocks.filter(|block| !block.starts_with("rules:")).map(|block| {
-        let block = block.replace("/run/secrets/anthropic", &patient.path("key"));
+        let files = ["/run/secrets/anthropic", "/run/secrets/elastic", "/run/weir/azure-token"];
+        let block = files.iter().fold(block.to_owned(), |block, file| block.replace(file, &patient.path("key")));
         block.replace("whsec_…", "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=").replace('…', "x")
     });
     let mut count = 0;
     for block in blocks {
         std::fs::write(patient.path("service.yaml"), &block).unwrap();
         let mut command = weir(&["config", "print", "--config", "service.yaml"]);
-        let output = command.current_dir(patient.folder.path()).env("OPENAI_API_KEY", "sk-of-openai").output().unwrap();
+        let output = command
+            .current_dir(patient.folder.path())
+            .envs([("OPENAI_API_KEY", "sk-of-openai"), ("SIEM_TOKEN", "a"), ("SPLUNK_HEC_TOKEN", "b")])
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{block}\n{}", String::from_utf8_lossy(&output.stderr));
         count += 1;
     }
