@@ -227,6 +227,12 @@ fn samples() -> Vec<Sample> {
         sample("storage.mask_secrets", "false", |s| s.storage.mask_secrets = false),
         sample("storage.erase", "pages", |s| s.storage.erase = StorageErase::Pages),
         sample("security_analysis.ml_enabled", "false", |s| s.security_analysis.ml_enabled = false),
+        sample("security_analysis.second_stage_cpu_share", "0.25", |s| {
+            s.security_analysis.second_stage_cpu_share = 0.25
+        }),
+        sample("security_analysis.finding_threshold", "0.25", |s| s.security_analysis.finding_threshold = Some(0.25)),
+        sample("security_analysis.flag_threshold", "0.5", |s| s.security_analysis.flag_threshold = Some(0.5)),
+        sample("security_analysis.block_threshold", "0.75", |s| s.security_analysis.block_threshold = Some(0.75)),
         sample("security_analysis.ml_threshold", "0.65", |s| s.security_analysis.ml_threshold = Some(0.65)),
         sample("security_analysis.ml_model", "/srv/models/m", |s| {
             s.security_analysis.ml_model = "/srv/models/m".into()
@@ -700,6 +706,7 @@ fn env_samples() -> Vec<EnvSample> {
         ("SERVICE_LOG_ACCESS", "json", |s| s.logging.access = AccessFormat::Json, "text"),
         ("SERVICE_RATE_LIMIT_RPS", "5", |s| s.rate_limiting.default.requests_per_second = 5, "6"),
         ("SERVICE_RATE_LIMIT_BURST", "7", |s| s.rate_limiting.default.burst_size = 7, "8"),
+        ("SERVICE_SECOND_STAGE_CPU_SHARE", "0.75", |s| s.security_analysis.second_stage_cpu_share = 0.75, "0.5"),
         ("SERVICE_ML_ENABLED", "false", |s| s.security_analysis.ml_enabled = false, "true"),
         ("SERVICE_ML_PRELOAD", "no", |s| s.security_analysis.ml_preload = false, "true"),
         ("SERVICE_ML_CACHE_DIR", "m", |s| s.security_analysis.ml_cache_dir = Some("m".into()), "n"),
