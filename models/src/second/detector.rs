@@ -150,7 +150,7 @@ impl SecondStage {
         }
     }
 
-    /// The logit of the worst window of a folded text; nothing for one without words.
+    /// The logit of a folded text, that of its worst window less what its length takes off; nothing for one without words.
     ///
     /// # Errors
     /// What tokenizer or graph say.
@@ -158,7 +158,7 @@ impl SecondStage {
         let cut = self.loaded()?.cutter.windows(folded, (self.settings.windows, f64::INFINITY), |_| 0.0)?;
         let mut worst = None;
         self.run(&cut.windows, is_data, &mut worst, || true).0?;
-        Ok(worst.map(|worst: Worst| worst.logit))
+        Ok(worst.map(|worst: Worst| self.settings.of_text(worst.logit, cut.windows.len())))
     }
 
     fn loaded(&self) -> Result<&Loaded, String> {
@@ -230,6 +230,7 @@ impl SecondStage {
         }
         let Some(Worst { logit, window }) = worst else { return Ok((None, took)) };
         let (range, encoding) = reading.original(&sentence(&reading.words, window, rank));
+        let logit = self.settings.of_text(logit, cut.windows.len());
         let verdict = Verdict::new(logit, &range, encoding, cut.is_part);
         if !is_cut {
             self.verdicts.put(Name::of(text.tenant(), is_data, text.raw()), verdict);

@@ -7,6 +7,8 @@ use weir_inference::{OperatingPoint, Tuning};
 const VERSION: u32 = 1;
 /// Largest logit, slope or offset, either way.
 const LARGEST: f64 = 100.0;
+/// Most that may be taken off for each e-fold of windows.
+const LONG_MAX: f64 = 4.0;
 /// Most windows of a text that may be looked at.
 const WINDOWS_MAX: usize = 64;
 
@@ -23,6 +25,9 @@ pub(crate) struct Settings {
     pub(crate) windows: usize,
     /// From this probability on no other window is looked at.
     pub(crate) sure: f64,
+    /// What is taken off the worst logit, times the natural logarithm of how many windows there are: the worst of many harmless windows
+    /// looks worse than one.
+    long: f64,
     /// By operating point, from which probability on something is a finding, flags and blocks.
     points: Points,
     /// For what somebody asks.
@@ -93,6 +98,9 @@ impl Settings {
         if !(0.0..=1.0).contains(&self.sure) {
             return Err(format!("`sure`: got {}; accepted: 0 to 1", self.sure));
         }
+        if !(0.0..=LONG_MAX).contains(&self.long) {
+            return Err(format!("`long`: got {}; accepted: 0 to {LONG_MAX}", self.long));
+        }
         let Points { high_precision, balanced, high_recall } = &self.points;
         for (name, Levels { finding, flag, block }) in
             [("high_precision", high_precision), ("balanced", balanced), ("high_recall", high_recall)]
@@ -117,6 +125,11 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// The logit of a text of so many windows, of which the worst has this one.
+    pub(crate) fn of_text(&self, worst: f32, windows: usize) -> f32 {
+        worst - (self.long * (windows.max(1) as f64).ln()) as f32
     }
 
     pub(crate) const fn role(&self, is_data: bool) -> &Role {
@@ -175,6 +188,7 @@ mod tests {
             ("/windows", 0.into(), "`windows`: got 0"),
             ("/windows", 65.into(), "`windows`: got 65"),
             ("/sure", 1.5.into(), "`sure`: got 1.5"),
+            ("/long", (-0.1).into(), "`long`: got -0.1"),
             ("/points/balanced/flag", 0.0.into(), "`points.balanced`"),
             ("/points/high_recall/block", 1.1.into(), "`points.high_recall`"),
             ("/user/gate", 101.into(), "`user.gate`: got 101"),
@@ -209,6 +223,14 @@ mod tests {
             [role.gate, role.gate, role.scarce, role.scarce]
         );
         assert_eq!(role.gate_at(0.25), (role.gate + role.scarce) / 2.0);
+    }
+
+    #[test]
+    fn of_many_windows_the_worst_has_to_be_worse() {
+        let mut settings = Settings::read(GOOD).unwrap();
+        settings.long = 0.5;
+        assert_eq!(settings.of_text(3.0, 1), 3.0);
+        assert!((settings.of_text(3.0, 8) - (3.0 - 0.5 * 8f32.ln())).abs() < 1e-6);
     }
 
     #[test]
