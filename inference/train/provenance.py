@@ -2,11 +2,10 @@
 
     python provenance.py RUNS_FOLDER
 
-The crate itself says what it sees of each call (examples/provenance.rs). Half of the files, by the SHA-256 of their names, are fitted;
-the other half is reported. Weights go into `inference/src/provenance/weigh.rs`.
+The crate itself says what it sees of each call (examples/provenance.rs). All runs are fitted; reported is what a fit without the files
+of a domain says of that domain. Weights go into `inference/src/provenance/weigh.rs`.
 """
 
-import hashlib
 import json
 import pathlib
 import subprocess
@@ -42,36 +41,38 @@ def of_runs(runs, calls, scores):
     return np.array([worst[run["id"]] for run in runs]), bad
 
 
+def gated(calls):
+    """Calls of users who asked for what was read to be used, where nothing speaks to a reader: Low at most (`Weighed::severity`)."""
+    sign = lambda call, name: call["signs"][name] > 0
+    asked = lambda call: sign(call, "delegated") or sign(call, "asked") and sign(call, "target_ours")
+    return np.array([asked(call) and not sign(call, "reader_near") for call in calls])
+
+
 def main():
-    files = sorted(pathlib.Path(sys.argv[1]).glob("*.jsonl"), key=lambda file: hashlib.sha256(file.name.encode()).hexdigest())
+    files = sorted(pathlib.Path(sys.argv[1]).glob("*.jsonl"))
     program = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else prepare.built("provenance")
-    half = len(files) // 2
-    runs, calls = read(program, files[:half])
+    runs, calls = read(program, files)
     names, x = list(calls[0]["signs"]), lines(calls)
     y = np.array([call["label"] == "hijacked" and call["last"] for call in calls])
-    domains = np.array([call["domain"] for call in calls])
+    # What stands in mail.jsonl and mail2.jsonl is one domain.
+    file_of = {run["id"]: file.stem.rstrip("0123456789") for file in files for run in map(json.loads, file.read_text().splitlines())}
+    domains = np.array([file_of[call["id"]] for call in calls])
     fit = lambda use: LogisticRegression(C=REGULARISATION, max_iter=1000).fit(x[use], y[use])
     crossed = np.zeros(len(calls))
     for domain in sorted(set(domains)):
         mine = domains == domain
         crossed[mine] = fit(~mine).predict_proba(x[mine])[:, 1]
     model = fit(np.ones(len(calls), bool))
-    print("bias", round(float(model.intercept_[0]), 2))
-    print({name: round(float(value), 2) for name, value in zip(names, model.coef_[0])})
-    print("WEIGHTS", [round(float(v), 2) for v in model.coef_[0]])
-    points = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)
-    show = lambda what, worst, bad, at: print(f"| {what} | {at} | {wilson((worst[bad] >= at).sum(), bad.sum())} | {wilson((worst[~bad] >= at).sum(), (~bad).sum())} |")
+    print("const BIAS: f64 =", round(float(model.intercept_[0]), 2))
+    for name, value in zip(names, model.coef_[0]):
+        print(f'    ("{name}", {round(float(value), 2)}),')
+    print("| at | hijacked | honest |\n|---|---|---|")
+    worst, bad = of_runs(runs, calls, np.where(gated(calls), 0.0, crossed))
+    for at in (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9):
+        print(f"| Medium, {at} | {wilson((worst[bad] >= at).sum(), bad.sum())} | {wilson((worst[~bad] >= at).sum(), (~bad).sum())} |")
     worst, bad = of_runs(runs, calls, crossed)
-    for at in points:
-        show("files that were fitted, each domain by a fit without it", worst, bad, at)
-    runs, calls = read(program, files[half:])
-    worst, bad = of_runs(runs, calls, model.predict_proba(lines(calls))[:, 1])
-    if "report" in sys.argv:
-        for at in points:
-            show("the other half", worst, bad, at)
-        said, _ = of_runs(runs, calls, [["Low", "Medium", "High"].index(call["severity"]) + 1 if call["severity"] else 0 for call in calls])
-        for at, name in ((1, "Low"), (2, "Medium"), (3, "High")):
-            show(f"the crate, from {name}", said, bad, at)
+    for at in (0.3, 0.4):
+        print(f"| Low, {at} | {wilson((worst[bad] >= at).sum(), bad.sum())} | {wilson((worst[~bad] >= at).sum(), (~bad).sum())} |")
 
 
 if __name__ == "__main__":

@@ -147,6 +147,7 @@ mod tls;
 mod tls_listener;
 mod tool_changes;
 mod transparency;
+mod tuning;
 mod tunnel;
 mod turns;
 mod turns_answers;

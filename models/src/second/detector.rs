@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 use weir_config::vocab::{Finding, Severity};
 use weir_inference::{
-    CostClass, Detector, FirstLook, Found, Gate, Kinds, Needs, PartKind, SECOND_STAGE, Skips, Text, Tuning,
+    CostClass, Detector, FirstLook, Found, Gate, Kinds, Levels, Needs, OperatingPoint, PartKind, SECOND_STAGE, Skips, Text,
+    Tuning,
 };
 
 use super::budget::Budget;
 use super::reading::{Reading, sentence};
-use super::settings::Settings;
+use super::settings::{self, Settings};
 use super::transformer::{Transformer, thread_time};
 use super::verdicts::{Name, Verdict, Verdicts};
 use super::windows::{Cutter, Window};
@@ -121,6 +122,14 @@ impl SecondStage {
     /// What tells its weights from others, for people.
     pub fn model(&self) -> &str {
         &self.settings.model
+    }
+
+    /// From which probability on something is a finding, flags and blocks under these settings: what is written in `written`, and else what
+    /// the operating point has.
+    pub fn levels(&self, point: OperatingPoint, written: Levels) -> Levels {
+        let tuning = Tuning { point, levels: written, ..Tuning::default() };
+        let settings::Levels { finding, flag, block } = self.settings.levels(&tuning);
+        Levels { finding: Some(finding), flag: Some(flag), block: Some(block) }
     }
 
     /// What it has done so far.

@@ -20,6 +20,7 @@ mod scan;
 mod serve;
 mod settings;
 mod traces;
+mod tune;
 mod upgrade;
 mod version;
 
@@ -119,6 +120,8 @@ enum Command {
     /// Look at recorded calls once more under these settings and rules, and say what would change. Writes nothing; may run beside
     /// the gateway.
     Replay(replay::ReplayOptions),
+    /// Propose settings of detection that keep the alarms on recorded calls within a share. Writes nothing.
+    Tune(tune::TuneOptions),
     /// Try the configured channels of alerts.
     #[command(subcommand)]
     Alerts(alerts::AlertsCommand),
@@ -188,6 +191,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
         Command::Reconcile(options) => reconcile::run(&cli.options, &options),
         Command::Receipts(command) => receipts::run(&cli.options, &command),
         Command::Replay(options) => replay::run(&cli.options, &options, extensions),
+        Command::Tune(options) => tune::run(&cli.options, &options, extensions),
         Command::Alerts(command) => alerts::run(&cli.options, &command),
         Command::Judge(command) => judge::run(&cli.options, &command, extensions),
         Command::Models(command) => models::run(&cli.options, &command),

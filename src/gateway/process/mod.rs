@@ -17,4 +17,4 @@ mod waiting;
 pub(crate) use core::HEALTH;
 pub use core::{Core, InEffect, Process, ProcessParts};
 pub use outside::{OutsideVerdict, Question, Verdict};
-pub(crate) use plans::{plan, plan_at_leisure};
+pub(crate) use plans::{levels, plan, plan_at_leisure, point};

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use weir_config::Settings;
-use weir_config::settings::{self, EMBEDDED_MODEL};
+use weir_config::settings::{self, EMBEDDED_MODEL, SecurityAnalysis};
 use weir_inference::{
     Analyser, EMBEDDED, Levels, OperatingPoint, PartKind, Plan, PlanSettings, SECOND_STAGE, ToolChanges,
 };
@@ -105,17 +105,9 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
     .collect();
     analyser.plan(&PlanSettings {
         off: &off,
-        point: match analysis.operating_point {
-            settings::OperatingPoint::Balanced => OperatingPoint::Balanced,
-            settings::OperatingPoint::HighRecall => OperatingPoint::HighRecall,
-            settings::OperatingPoint::HighPrecision => OperatingPoint::HighPrecision,
-        },
+        point: point(analysis),
         thresholds: &written,
-        levels: Levels {
-            finding: analysis.finding_threshold,
-            flag: analysis.flag_threshold,
-            block: analysis.block_threshold,
-        },
+        levels: levels(analysis),
         shares: &[(SECOND_STAGE, analysis.second_stage_cpu_share)],
         shortest: &[(hallucination, settings.hallucination.min_response_length)],
         model_text_max: analysis.max_analysis_text_bytes,
@@ -130,6 +122,20 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
         // Where zones are told apart, models look at data, and at the rest where they are asked to.
         rules_only: if zones.enabled && !zones.scan_instruction_zones { &[PartKind::User] } else { &[] },
     })
+}
+
+/// How detectors weigh what they miss.
+pub(crate) const fn point(analysis: &SecurityAnalysis) -> OperatingPoint {
+    match analysis.operating_point {
+        settings::OperatingPoint::Balanced => OperatingPoint::Balanced,
+        settings::OperatingPoint::HighRecall => OperatingPoint::HighRecall,
+        settings::OperatingPoint::HighPrecision => OperatingPoint::HighPrecision,
+    }
+}
+
+/// The thresholds of the second stage that somebody wrote.
+pub(crate) const fn levels(analysis: &SecurityAnalysis) -> Levels {
+    Levels { finding: analysis.finding_threshold, flag: analysis.flag_threshold, block: analysis.block_threshold }
 }
 
 #[cfg(test)]

@@ -4,12 +4,14 @@
 //! Invariants: the texts go through the detectors of the proxy; what a record lacks for a faithful look is counted and said; nothing
 //! is written.
 
+mod curve;
 mod look;
 mod replays;
 mod runs;
 mod tally;
 mod trial;
 
+pub(crate) use curve::{Curve, CurveLooker, CurvePoint, Thresholds, thresholds, unbounded};
 pub(crate) use look::Looker;
 pub(crate) use replays::Refused;
 pub use replays::Replays;

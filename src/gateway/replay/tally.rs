@@ -11,13 +11,13 @@ use serde::Serialize;
 use weir_config::Settings;
 use weir_config::settings::{Enforcement, ToolChanges};
 use weir_config::vocab::{Finding, Severity};
-use weir_inference::{ANOTHER_TOOL, CHANGE_SIGNS, CLASSIFIER, TOOL_CHANGED};
+use weir_inference::{ANOTHER_TOOL, CHANGE_SIGNS, CLASSIFIER, SECOND_STAGE, TOOL_CHANGED};
 use weir_storage::record::SpanRecord;
 
 use crate::enforce::{self, Decision};
 
 /// Detectors that look again, beside the embedded classifier.
-const REPLAYED: [&str; 6] = ["rules", "jailbreak", "pii", "secrets", "operator_rules", "actions"];
+const REPLAYED: [&str; 7] = ["rules", "jailbreak", "pii", "secrets", "operator_rules", "actions", SECOND_STAGE];
 /// Types that say how an analysis went, and not what it found.
 const ABOUT_ANALYSIS: [&str; 3] = ["analysis_timeout", "analysis_truncated", "unreadable_body"];
 
@@ -45,6 +45,8 @@ pub(crate) enum Lack {
     Failed,
     /// Models are not asked again.
     Models,
+    /// The second stage left some of it to the words then.
+    SecondStage,
 }
 
 impl Lack {
@@ -62,6 +64,7 @@ impl Lack {
             Self::Timeout => "`security_analysis_timeout_ms` was over before all of it had been looked at",
             Self::Failed => "a detector failed on it: not compared",
             Self::Models => "models are not asked again",
+            Self::SecondStage => "the second stage had no time for some of it when it was sent, and has it now",
         }
     }
 }
@@ -79,6 +82,7 @@ pub(crate) fn lacks(span: &SpanRecord, text_bytes: usize) -> Vec<Lack> {
         (tagged(&["unscanned", "unscanned_response"]), Lack::Unread),
         (span.parts.is_empty() && text_bytes > 0, Lack::NoParts),
         (span.security_score.is_none(), Lack::NotAnalysed),
+        (tagged(&["second_stage_skipped"]), Lack::SecondStage),
     ];
     known.into_iter().filter(|(lacks, _)| *lacks).map(|(_, lack)| lack).collect()
 }

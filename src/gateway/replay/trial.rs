@@ -77,6 +77,18 @@ pub(crate) struct SettingsChange {
     #[serde(default)]
     #[schemars(range(min = 0.0, max = 1.0))]
     jailbreak_threshold: Option<f64>,
+    /// `security_analysis.finding_threshold`.
+    #[serde(default)]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    finding_threshold: Option<f64>,
+    /// `security_analysis.flag_threshold`.
+    #[serde(default)]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    flag_threshold: Option<f64>,
+    /// `security_analysis.block_threshold`.
+    #[serde(default)]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    block_threshold: Option<f64>,
     /// `enforcement.mode`.
     #[serde(default)]
     enforcement_mode: Option<Mode>,
@@ -171,6 +183,9 @@ impl ReplayRequest {
         for (name, value) in [
             ("ml_threshold", settings.ml_threshold),
             ("jailbreak_threshold", settings.jailbreak_threshold),
+            ("finding_threshold", settings.finding_threshold),
+            ("flag_threshold", settings.flag_threshold),
+            ("block_threshold", settings.block_threshold),
             ("enforcement_min_confidence", settings.enforcement_min_confidence),
         ] {
             if value.is_some_and(|value| !(0.0..=1.0).contains(&value)) {
@@ -200,13 +215,33 @@ impl Trial {
         } else {
             current.cloned()
         };
-        Ok(Self { settings: request.settings.applied(settings), rules })
+        let settings = request.settings.applied(settings);
+        in_order(&settings)?;
+        Ok(Self { settings, rules })
     }
 
     /// Looks with the rules of the change.
     pub(crate) fn analyser(&self, current: &Analyser) -> Result<Analyser, String> {
         beside(current, self.rules.clone())
     }
+}
+
+/// The thresholds of the second stage ascend, as they must in the configuration.
+fn in_order(settings: &Settings) -> Result<(), String> {
+    let analysis = &settings.security_analysis;
+    let written = [
+        ("finding_threshold", analysis.finding_threshold),
+        ("flag_threshold", analysis.flag_threshold),
+        ("block_threshold", analysis.block_threshold),
+    ];
+    let written: Vec<(&str, f64)> = written.into_iter().filter_map(|(name, level)| Some((name, level?))).collect();
+    for pair in written.array_windows() {
+        let [(before, least), (name, level)] = *pair;
+        if level < least {
+            return Err(format!("`settings.{name}` would be {level}, below `{before}`, {least}: name one that is {least} or more"));
+        }
+    }
+    Ok(())
 }
 
 /// An analyser of its own with these rules, which remembers nothing.
@@ -228,6 +263,9 @@ impl SettingsChange {
         }
         analysis.ml_threshold = self.ml_threshold.or(analysis.ml_threshold);
         analysis.jailbreak_threshold = self.jailbreak_threshold.or(analysis.jailbreak_threshold);
+        analysis.finding_threshold = self.finding_threshold.or(analysis.finding_threshold);
+        analysis.flag_threshold = self.flag_threshold.or(analysis.flag_threshold);
+        analysis.block_threshold = self.block_threshold.or(analysis.block_threshold);
         let enforcement = &mut changed.enforcement;
         if let Some(mode) = self.enforcement_mode {
             enforcement.mode = match mode {

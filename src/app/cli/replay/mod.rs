@@ -4,30 +4,31 @@
 //! Invariants: the texts go through the detectors of the proxy; what a record lacks for a faithful look is counted and said; one
 //! piece of the list is in memory at a time.
 
+mod curve;
 mod options;
+mod reading;
 mod report;
 
 use std::process::ExitCode;
 
 use weir_config::Settings;
-use weir_config::vocab::TenantId;
 use weir_inference::Analyser;
 use weir_storage::RecordReader;
-use weir_storage::query::{Page, SpanFilter};
 use weir_storage::record::SpanRecord;
 
-pub(super) use options::ReplayOptions;
-
+pub(super) use self::curve::CurveTable;
+pub(super) use self::options::ReplayOptions;
+pub(super) use self::reading::Meant;
 use self::report::Report;
 use super::common::{EXIT_USAGE, Options, complain, sources};
 use super::scan::{Progress, plain};
 use super::traces::{self, TracesError};
 use crate::boot::{Extensions, StartError, own_rules, unasked};
-use crate::replay::{Looker, Tally, Terms};
+use crate::replay::{CurveLooker, Looker, Tally, Terms, thresholds, unbounded};
 
-/// Spans, and about how many bytes of them, that are in memory at a time.
-const PIECE_ITEMS: u32 = 256;
-const PIECE_BYTES: usize = 4 << 20;
+/// What is said where there is no second stage to draw a curve of.
+pub(super) const NO_SECOND_STAGE: &str = "the second stage is off under these settings, so that there are no thresholds to try: set \
+                                          `security_analysis.ml_enabled: true`, `ml_model: embedded` and a `second_stage_cpu_share` above 0";
 
 /// Looks again, says what would change, and gives the exit code.
 pub(super) fn run(from: &Options, options: &ReplayOptions, extensions: Extensions) -> Result<ExitCode, StartError> {
@@ -36,12 +37,22 @@ pub(super) fn run(from: &Options, options: &ReplayOptions, extensions: Extension
     for warning in loaded.warnings.iter().chain(&loaded.remarks()) {
         complain(&format!("warning: {warning}"));
     }
+    let in_force = thresholds(&loaded.settings);
+    if options.curve && in_force.is_none() {
+        complain(NO_SECOND_STAGE);
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
     let analyser = own_rules::analyser(&loaded.settings, extensions.detectors)?.0.without_memory();
     let not_asked = unasked::all(&loaded.settings)?;
     let done = traces::open(from, &options.of)?.and_then(|record| {
+        let all = unbounded(&loaded.settings, None);
         let mut replay = Replay::new(options, &loaded.settings, &analyser);
         replay.tally.not_asked = not_asked;
+        replay.curve = options.curve.then(|| CurveLooker::new(&all, &analyser));
         replay.all(&record)?;
+        if let (Some(looker), Some(in_force)) = (&replay.curve, in_force) {
+            replay.report.curve(&CurveTable::new(&looker.curve, in_force));
+        }
         Ok(replay.end())
     });
     Ok(done.unwrap_or_else(|fault| {
@@ -55,9 +66,10 @@ struct Replay<'a> {
     options: &'a ReplayOptions,
     settings: &'a Settings,
     looker: Looker<'a>,
+    /// Where a curve is asked for.
+    curve: Option<CurveLooker<'a>>,
     tally: Tally,
     report: Report,
-    progress: Progress,
 }
 
 impl<'a> Replay<'a> {
@@ -66,64 +78,30 @@ impl<'a> Replay<'a> {
             options,
             settings,
             looker: Looker::new(settings, analyser),
+            curve: None,
             tally: Tally::default(),
             report: Report::new(options.json, options.list),
-            progress: Progress::counting("spans"),
         }
     }
 
-    /// Looks at the calls of each tenant that is meant; the rules of one are the rules of all.
     fn all(&mut self, record: &RecordReader) -> Result<(), TracesError> {
-        let filter = self.options.filter.spans();
-        let tenants = self.options.of.tenants(record)?;
-        let mut left = self.options.limit.unwrap_or(u64::MAX);
-        let mut expected = 0;
-        for (tenant, _) in &tenants {
-            let page = Page { limit: 1, texts: false, ..Page::default() };
-            expected += record.list_spans(*tenant, &filter, page)?.total;
-        }
-        self.progress.expect(expected.min(left));
-        for (tenant, _) in tenants {
-            self.of_tenant(record, tenant, &filter, &mut left)?;
-        }
-        Ok(())
+        let ReplayOptions { of, filter, limit, .. } = self.options;
+        Meant { of, filter, limit: *limit }.each(record, |span, progress| self.one(span, progress))
     }
 
-    fn of_tenant(
-        &mut self,
-        record: &RecordReader,
-        tenant: TenantId,
-        filter: &SpanFilter,
-        left: &mut u64,
-    ) -> Result<(), TracesError> {
-        let mut page = Page { or_fewer: true, enough_bytes: PIECE_BYTES, ..Page::default() };
-        while *left > 0 {
-            page.limit = u32::try_from(*left).unwrap_or(u32::MAX).min(PIECE_ITEMS);
-            let found = record.list_spans(tenant, filter, page)?;
-            for span in &found.data {
-                self.one(span);
-                self.progress.advance(1);
-            }
-            *left = left.saturating_sub(found.data.len() as u64);
-            match found.next {
-                Some(next) => page.after = Some(next.to_the_end()),
-                None => return Ok(()),
-            }
-        }
-        Ok(())
-    }
-
-    fn one(&mut self, span: &SpanRecord) {
+    fn one(&mut self, span: &SpanRecord, progress: &mut Progress) {
         let look = self.looker.look(span);
         if let Some(change) = self.tally.compare(span, None, (&look, Terms::of(self.settings))) {
-            self.progress.clear();
+            progress.clear();
             self.report.change(span, &change);
+        }
+        if let Some(curve) = &mut self.curve {
+            curve.add(span);
         }
     }
 
     /// The last words, and the exit code.
     fn end(mut self) -> ExitCode {
-        self.progress.clear();
         self.report.end(&self.tally);
         if self.tally.changed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }

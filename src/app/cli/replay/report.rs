@@ -6,6 +6,7 @@ use serde::Serialize;
 use weir_config::vocab::Severity;
 use weir_storage::record::SpanRecord;
 
+use super::curve::CurveTable;
 use crate::cli::scan::plain;
 use crate::replay::{Change, Tally, Unasked};
 
@@ -62,6 +63,16 @@ impl Report {
             .then(|| format!("enforcement {} -> {}", change.decision_before, change.decision_after));
         let all: Vec<String> = types.chain(decision).collect();
         self.say(&format!("{}  {}  {}", span.start_time, span.trace_id, all.join(", ")));
+    }
+
+    /// What each threshold would come to.
+    pub(super) fn curve(&mut self, table: &CurveTable) {
+        if self.json {
+            return self.json(table);
+        }
+        for line in table.lines() {
+            self.say(&line);
+        }
     }
 
     /// The last words.

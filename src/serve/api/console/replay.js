@@ -64,6 +64,9 @@ function requestOf(form) {
       operating_point: form.operating_point,
       ml_threshold: number(form.ml_threshold),
       jailbreak_threshold: number(form.jailbreak_threshold),
+      finding_threshold: number(form.finding_threshold),
+      flag_threshold: number(form.flag_threshold),
+      block_threshold: number(form.block_threshold),
       enforcement_mode: form.enforcement_mode,
       enforcement_min_severity: form.enforcement_min_severity,
     }),
@@ -104,7 +107,8 @@ function Begin({ params }) {
         </div>
         <div class="line">
           ${text("without", "Without these rules of yours (ids)")} ${choice("operating_point", "Operating point", POINTS)} ${text("ml_threshold", "Classifier's threshold", share)}
-          ${text("jailbreak_threshold", "Jailbreak threshold", share)} ${choice("enforcement_mode", "Enforcement", MODES)} ${choice("enforcement_min_severity", "From severity", LEVELS)}
+          ${text("jailbreak_threshold", "Jailbreak threshold", share)} ${text("finding_threshold", "Second stage: finding from", share)} ${text("flag_threshold", "flagged from", share)} ${text("block_threshold", "refused from", share)}
+          ${choice("enforcement_mode", "Enforcement", MODES)} ${choice("enforcement_min_severity", "From severity", LEVELS)}
         </div>
       </fieldset>
       <fieldset>
