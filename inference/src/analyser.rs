@@ -42,6 +42,7 @@ use crate::strictness::Strictness;
 use crate::suppressor;
 use crate::toxic::{TOXICITY, Toxic};
 use changed::Met;
+use gated::Gated;
 
 /// All detectors, compiled once.
 #[derive(Debug)]
@@ -290,7 +291,8 @@ impl Analyser {
         self.analyse_counted(scratch, (parts, tools), call, out, true)
     }
 
-    /// The same for a text that is made of others, so that its bytes are none of those that were met ([`Self::text_bytes`]).
+    /// The same for a text that is made of others, so that its bytes are none of those that were met ([`Self::text_bytes`]). Only detectors that
+    /// may run on any thread look at it: the others are asked about the texts it is made of, and no time is reserved for it.
     pub fn analyse_again(&self, scratch: &mut Scratch, part: Part<'_>, call: &Call<'_>, out: &mut Vec<Hit>) -> Ran {
         self.analyse_counted(scratch, (&[part], &|_| None), call, out, false)
     }
@@ -319,13 +321,15 @@ impl Analyser {
             if ran.cut || ran.full {
                 break;
             }
-            let (now, later) = (call.plan.now(part.kind), call.plan.later(part.kind));
+            let now = call.plan.now(part.kind);
+            let later = if counted { call.plan.later(part.kind) } else { DetectorSet::default() };
             if !is_asked {
                 asked_from = index;
                 self.ask_ahead(&mut scratch.asked, index, (parts, tools), call);
             }
             let asked = scratch.asked.get(index - asked_from).copied();
             let Asked { tool, name } = asked.unwrap_or_else(|| self.ask(index, part, tools, call));
+            let name = if counted { name } else { name.map(Name::of_joined) };
             if name.is_some_and(|name| self.clean.has(name)) {
                 if let Some(tool) = tool {
                     self.pins.touch(tool.key());
@@ -365,7 +369,11 @@ impl Analyser {
             }
             let reported = out.get(before..out.len() - doubtful).unwrap_or_default();
             let suspect = reported.iter().any(|hit| is_order(&hit.finding));
-            let gated = self.pass_gate(scratch, (index, part), call, (before, doubtful), out);
+            let gated = if later.is_empty() {
+                Gated::default()
+            } else {
+                self.pass_gate(scratch, (index, part), call, (before, doubtful), out)
+            };
             let later = later.without(gated.kept_out);
             ran.detectors |= gated.known;
             ran.second_stage_skipped.add(gated.skips);

@@ -105,6 +105,16 @@ pub struct KnownTexts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name(u64, u64);
 
+/// Tells texts that are made of others from those that were sent as they are.
+const JOINED: u64 = 0x9E37_79B9_7F4A_7C15;
+
+impl Name {
+    /// The same text, made of others: not all detectors look at such a one, so that it is clean by itself.
+    pub(crate) const fn of_joined(self) -> Self {
+        Self(self.0, self.1 ^ JOINED)
+    }
+}
+
 // === impl Clean ===
 
 impl Clean {

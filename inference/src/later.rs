@@ -153,6 +153,18 @@ impl Later {
         self.texts.iter().all(|kept| self.plan.is_gated(kept.wanted))
     }
 
+    /// Adds the rest of another analysis under the same plan, whose parts are numbered from `from` on.
+    pub fn join(&mut self, other: Self, from: usize) {
+        debug_assert!(self.goes_with(&other), "one generation of the settings has one plan");
+        let Self { texts, bytes, left_out, context, .. } = other;
+        self.texts.extend(texts.into_iter().map(|kept| Kept { part: kept.part + from, ..kept }));
+        self.left_out.extend(left_out.into_iter().map(|(part, bytes)| (part + from, bytes)));
+        self.bytes += bytes;
+        if self.context.is_empty() {
+            self.context = context;
+        }
+    }
+
     /// Whether both may be looked at together.
     pub(crate) fn goes_with(&self, other: &Self) -> bool {
         self.plan.fingerprint() == other.plan.fingerprint()

@@ -23,7 +23,7 @@ BORDERLINE = set(
 )
 KINDS = {"injection": "direct", "jailbreak": "jailbreak", "indirect_injection": "order in data"}
 # What a flag and a refusal are by the embedded settings (models/model/second.json, `balanced`).
-FLAG, BLOCK, FLAGGED = 0.4, 0.965, 60
+FLAG, BLOCK, FLAGGED = 0.4, 0.98, 60
 CURVE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.965, 0.98, 0.99)
 BUCKETS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0001)
 

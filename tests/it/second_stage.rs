@@ -52,6 +52,20 @@ on_both_drivers_in_full! {
         assert_eq!(skipped(&gateway, "budget"), 0.0);
     }
 
+    fn where_nobody_waits_for_it_a_text_is_scanned_once_as_without_it(driver) {
+        let provider = provider();
+        let scanned = |share: &str| {
+            let gateway = Setup::new(driver).upstream(provider.url()).env(SECOND_STAGE, share).start();
+            let span = gateway.span_of(&call(gateway.addr, with_result(ORDER).bytes()));
+            let found = heard(&span).len();
+            (found, gateway.metric("service_security_text_bytes_total", r#"outcome="scanned""#))
+        };
+        let ((unheard, without), (heard, with)) = (scanned("0"), scanned("1"));
+        assert_eq!((unheard, heard), (0, 1));
+        assert!(without > ORDER.len() as f64, "{without}");
+        assert_eq!(with, without);
+    }
+
     fn enforcement_waits_for_it_and_refuses_from_the_threshold_on(driver) {
         let provider = provider();
         let settings = "enforcement: {mode: block, timeout_ms: 20000}\nsecurity_analysis: {flag_threshold: 0.3, block_threshold: 0.4}";

@@ -92,9 +92,11 @@ fn settings_are_proposed_for_a_share_of_alarms() {
     assert_eq!((&loud["calls"], &proposal["flagged"]["calls"]), (&json!(8), &json!(2)), "{loud}");
     assert_eq!(proposal["operating_point"], "high_recall", "{loud}");
     // Only the stock phrase is: the threshold lies above the order in new words.
-    let quiet = ask(&gateway, "1", &["tune", "--max-alarms", "25%", "--max-refusals", "20%", "--json", "--finding", "none"]);
+    let quiet =
+        ask(&gateway, "1", &["tune", "--max-alarms", "25%", "--max-refusals", "20%", "--json", "--finding", "none"]);
     assert_eq!(quiet.status.code(), Some(2), "no call is meant");
-    let quiet = line(&ask(&gateway, "1", &["tune", "--max-alarms", "0.13", "--max-refusals", "20%", "--json"]), "tuning");
+    let quiet =
+        line(&ask(&gateway, "1", &["tune", "--max-alarms", "0.13", "--max-refusals", "20%", "--json"]), "tuning");
     let threshold = quiet["proposal"]["flag_threshold"].as_f64().unwrap();
     assert_eq!(quiet["proposal"]["flagged"]["calls"], 1, "{quiet}");
     assert!(threshold > proposal["flag_threshold"].as_f64().unwrap(), "{quiet}");

@@ -529,3 +529,51 @@ fn words_are_judged_by_where_they_stand() {
         assert_eq!(said(image, kind), ["data_exfiltration"], "{kind:?}");
     }
 }
+
+/// Counts how often its gate is asked.
+#[derive(Debug, Default)]
+struct Doorman(std::sync::atomic::AtomicUsize);
+
+impl Detector for Doorman {
+    fn name(&self) -> &'static str {
+        "doorman"
+    }
+
+    fn cost(&self) -> crate::detector::CostClass {
+        crate::detector::CostClass::Model
+    }
+
+    fn is_gated(&self) -> bool {
+        true
+    }
+
+    fn gate(
+        &self,
+        _: &Text<'_>,
+        _: &crate::gate::FirstLook,
+        _: &crate::tuning::Tuning,
+        _: &mut Found<'_>,
+    ) -> crate::gate::Gate {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        crate::gate::Gate::Look
+    }
+
+    fn look(&self, _: &Text<'_>, _: &crate::tuning::Tuning, _: &mut Found<'_>) {}
+}
+
+#[test]
+fn a_text_that_is_made_of_others_is_not_put_to_the_gate_and_is_known_by_itself() {
+    let doorman = Arc::new(Doorman::default());
+    let asked = || doorman.0.load(std::sync::atomic::Ordering::Relaxed);
+    let analyser = Analyser::whole(vec![Arc::clone(&doorman) as _]).unwrap();
+    let plan = Arc::new(analyser.plan(&PlanSettings::default()));
+    let mut scratch = analyser.scratch();
+    let text = "What did we agree on yesterday, and who is to write to the customers about it?";
+    let part = || Part { text, kind: PartKind::User };
+    // Nobody would look at it behind the gate, so that no time may be reserved for it there.
+    let ran = analyser.analyse_again(&mut scratch, part(), &Call::of(&plan), &mut Vec::new());
+    assert_eq!((ran.later.is_none(), asked()), (true, 0));
+    // That it was clean does not make it known to who looks at texts as they were sent.
+    let ran = analyser.analyse(&mut scratch, &[part()], &Call::of(&plan), &mut Vec::new());
+    assert_eq!((ran.later.is_some(), asked()), (true, 1));
+}

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 use weir_config::vocab::{Finding, Severity};
 use weir_inference::{
-    CostClass, Detector, FirstLook, Found, Gate, Kinds, Levels, Needs, OperatingPoint, PartKind, SECOND_STAGE, Skips, Text,
-    Tuning,
+    CostClass, Detector, FirstLook, Found, Gate, Kinds, Levels, Needs, OperatingPoint, PartKind, SECOND_STAGE, Skips,
+    Text, Tuning,
 };
 
 use super::budget::Budget;

@@ -248,10 +248,19 @@ async fn read_and_find(
         }
     };
     let decides = waits_for_models(&settings);
-    match left.filter(|(_, again)| decides || again.is_some()) {
-        Some((rest, again)) => Ok(Some(Box::new(Pending { rest, again, decides, deadline, so_far }))),
-        None => conclude(core, exchange, so_far).map(|()| None),
+    match left {
+        Some((rest, again)) if decides || again.is_some() => {
+            return Ok(Some(Box::new(Pending { rest, again, decides, deadline, so_far })));
+        }
+        // The analysis is whole without it, and it is asked once, behind the call.
+        Some((rest, _)) if rest.later().is_optional() => {
+            exchange.journal.inspection.rest = Some(Box::new(rest));
+            so_far.leaves_models = false;
+        }
+        // Models are asked when the record is put together, about all of it.
+        Some(_) | None => {}
     }
+    conclude(core, exchange, so_far).map(|()| None)
 }
 
 /// Takes what looking has brought into the journal, and gives what is left to models.

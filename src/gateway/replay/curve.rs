@@ -155,8 +155,7 @@ pub(crate) struct Thresholds {
 /// Those of `settings`; nothing where its second stage is off or not in this binary.
 pub(crate) fn thresholds(settings: &Settings) -> Option<Thresholds> {
     let analysis = &settings.security_analysis;
-    let is_on =
-        analysis.ml_enabled && analysis.ml_model == EMBEDDED_MODEL && analysis.second_stage_cpu_share > 0.0;
+    let is_on = analysis.ml_enabled && analysis.ml_model == EMBEDDED_MODEL && analysis.second_stage_cpu_share > 0.0;
     let second = SecondStage::embedded().ok().flatten().filter(|_| is_on)?;
     let levels = second.levels(process::point(analysis), process::levels(analysis));
     Some(Thresholds { finding: levels.finding?, flag: levels.flag?, block: levels.block? })

@@ -238,7 +238,9 @@ fn in_order(settings: &Settings) -> Result<(), String> {
     for pair in written.array_windows() {
         let [(before, least), (name, level)] = *pair;
         if level < least {
-            return Err(format!("`settings.{name}` would be {level}, below `{before}`, {least}: name one that is {least} or more"));
+            return Err(format!(
+                "`settings.{name}` would be {level}, below `{before}`, {least}: name one that is {least} or more"
+            ));
         }
     }
     Ok(())

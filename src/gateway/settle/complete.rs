@@ -38,6 +38,8 @@ pub(crate) struct Finish {
     pub(crate) text: RequestText,
     /// Whether `span.security_findings` already covers the request's text.
     pub(crate) request_analysed: bool,
+    /// What of the request the second stage is still to look at, where it does.
+    pub(crate) rest: Option<Box<Rest>>,
     pub(crate) answer: Option<Box<AnswerReader>>,
     /// Bytes of text the answer holds, about.
     pub(crate) answer_bytes: usize,
@@ -237,6 +239,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         dialect,
         text: request_text,
         request_analysed,
+        rest: request_rest,
         answer,
         analyse: plan,
         deadline,
@@ -307,7 +310,9 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
             if request.is_some() { &mut unread_request } else { &mut unread_answer }.insert(Unread::Truncated);
         }
         found.note_unread(&mut unread_request, &mut unread_answer);
-        (outcome, ran, rest) = (found.outcome, found.ran, found.rest);
+        // Of a record that has no score nothing more is looked at.
+        let left = request_rest.filter(|_| !matches!(found.outcome, Outcome::Dropped { .. }));
+        (outcome, ran, rest) = (found.outcome, found.ran, Rest::joined(left, found.rest));
         if let (true, Some(view), Some(answer)) = (guarded, &view, &answer) {
             let leaked = survive(|| leak::findings(view, answer, view.records(), deadline)).unwrap_or_default();
             span.security_findings.extend(leaked);

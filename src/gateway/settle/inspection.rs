@@ -477,6 +477,19 @@ impl Rest {
         if self.later.needs_model() { Lane::Model } else { Lane::of(self.later.bytes()) }
     }
 
+    /// What is left of a request, and of its answer.
+    pub(crate) fn joined(request: Option<Box<Self>>, answer: Option<Self>) -> Option<Self> {
+        match (request, answer) {
+            (Some(request), Some(answer)) => {
+                let Self { mut later, mut places } = *request;
+                later.join(*answer.later, places.len());
+                places.extend(answer.places);
+                Some(Self { later, places })
+            }
+            (request, answer) => request.map(|request| *request).or(answer),
+        }
+    }
+
     /// The analysis is to end at this instant.
     pub(crate) fn end_at(&mut self, deadline: Instant) {
         self.later.deadline = Some(deadline);

@@ -19,6 +19,7 @@ use super::answer_copy::AnswerCopy;
 use super::body_copies::BodyCopies;
 use super::closing::{Closing, File, How, Step, close};
 use super::complete::{Finish, complete, drop_tags, tag_second_stage};
+use super::inspection::Rest;
 use super::made::Maker;
 use super::masking::Masking;
 use super::publish::Publish;
@@ -74,6 +75,8 @@ pub(crate) struct Inspection {
     pub(crate) changes: Option<Box<Changes>>,
     /// Texts that are known from now on when the request is forwarded (`enforcement.scope`).
     pub(crate) acting: Option<Box<ActingTexts>>,
+    /// What the second stage is still to look at for the record, where nobody waits for it and all else has been looked at.
+    pub(crate) rest: Option<Box<Rest>>,
     /// The detectors that looked at it.
     pub(crate) detectors: DetectorSet,
     /// What others said of it who were waited for: it is part of the record whatever became of the analysis.
@@ -154,6 +157,7 @@ impl Journal {
                 names: Vec::new(),
                 changes: None,
                 acting: None,
+                rest: None,
                 detectors: DetectorSet::default(),
                 outside: Vec::new(),
                 misses_verdict: false,
@@ -500,6 +504,7 @@ impl Journal {
             dialect: self.dialect,
             text: std::mem::replace(&mut self.inspection.text, RequestText::None),
             request_analysed,
+            rest: self.inspection.rest.take().filter(|_| request_analysed),
             answer: self.answer.reader.take(),
             answer_bytes: self.answer.bytes,
             answer_wire_bytes,

@@ -233,6 +233,7 @@ impl Worker {
             dialect: Dialect::ChatCompletions,
             text: request.map_or(RequestText::None, |body| RequestText::Raw(raw(body))),
             request_analysed: false,
+            rest: None,
             answer_bytes: answer.as_ref().map_or(0, Vec::len),
             answer_wire_bytes: 0,
             answer: answer.map(read_answer),
