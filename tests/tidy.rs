@@ -298,9 +298,52 @@ fn each_folder_lies_in_its_room() {
     for (room, folders) in ROOMS {
         let there = std::fs::read_dir(root().join("src").join(room)).unwrap();
         let there = there.map(|entry| entry.unwrap().file_name().to_string_lossy().trim_end_matches(".rs").to_owned());
-        let there: BTreeSet<String> = there.filter(|name| name != "mod").collect();
+        let there: BTreeSet<String> = there.filter(|name| name != "mod" && name != "Cargo.toml").collect();
         assert_eq!(there, folders.iter().map(|name| (*name).to_owned()).collect(), "src/{room}");
     }
+}
+
+/// The rooms that are crates, from the ground up, with the crates of this workspace that each names in its `Cargo.toml`.
+fn crates_of_rooms() -> Vec<(&'static str, BTreeSet<String>)> {
+    let manifest = |room: &str| std::fs::read_to_string(root().join("src").join(room).join("Cargo.toml")).ok();
+    ROOMS.iter().filter_map(|(room, _)| Some((*room, own_crates(&manifest(room)?)))).collect()
+}
+
+/// The crates of this workspace that a manifest depends on, tests and benchmarks included.
+fn own_crates(manifest: &str) -> BTreeSet<String> {
+    let names = manifest.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
+    names.filter(|name| *name == "weir" || name.starts_with("weir-")).map(str::to_owned).collect()
+}
+
+/// Rooms become crates from the ground up, so that the compiler holds the order: each names rooms below it only. So that the import graph
+/// (and with it the floors inside a room) sees the rest, a crate of a room is named where a room takes it in, and nowhere else: in the code
+/// of all rooms a folder is `crate::wire`, wherever it lies.
+#[test]
+fn a_room_that_is_a_crate_names_only_rooms_below_it() {
+    let crates = crates_of_rooms();
+    let first: Vec<&str> = ROOMS.iter().map(|(room, _)| *room).take(crates.len()).collect();
+    assert_eq!(crates.iter().map(|(room, _)| *room).collect::<Vec<_>>(), first, "from the ground up");
+    assert!(!crates.is_empty());
+    let name = |room: &str| format!("weir-{room}");
+    for (at, (room, named)) in crates.iter().enumerate() {
+        for (above, _) in ROOMS.iter().skip(at) {
+            assert!(!named.contains(&name(above)), "src/{room}/Cargo.toml names `{above}`, which is not below it");
+        }
+        assert!(!named.contains("weir"), "src/{room}/Cargo.toml names what stands above all rooms");
+    }
+    for folder in ["config", "inference", "models", "storage", "proto", "loadtest", "loadtest/provider"] {
+        let named = own_crates(&std::fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap());
+        let rooms: Vec<_> = ROOMS.iter().map(|(room, _)| name(room)).filter(|room| named.contains(room)).collect();
+        assert!(rooms.is_empty(), "{folder}/Cargo.toml names {rooms:?}, which stand above it");
+    }
+    let roots: Vec<String> = ROOMS.iter().map(|(room, _)| format!("src/{room}/mod.rs")).collect();
+    let roots: Vec<&str> = roots.iter().map(String::as_str).chain(["src/lib.rs"]).collect();
+    let words: Vec<String> = ROOMS.iter().map(|(room, _)| format!("weir_{room}")).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    assert_none(
+        offences("src", &words, &roots),
+        "a room below is taken in by a room's mod.rs, and its folders are `crate::` in the code",
+    );
 }
 
 #[test]

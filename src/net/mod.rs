@@ -9,6 +9,6 @@ pub mod forward;
 pub mod json;
 pub mod limits;
 pub mod outbound;
-pub(crate) mod per_tenant;
+pub mod per_tenant;
 pub mod rt;
 pub mod wire;

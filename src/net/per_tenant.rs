@@ -15,7 +15,7 @@ pub(crate) const PLACES: usize = 1 << 15;
 const PROBES: usize = 16;
 
 /// One value for each tenant.
-pub(crate) struct PerTenant<T> {
+pub struct PerTenant<T> {
     places: Box<[Place<T>]>,
     seeds: (u64, u64),
 }
@@ -26,8 +26,15 @@ struct Place<T> {
     value: T,
 }
 
+impl<T: Default> Default for PerTenant<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T: Default> PerTenant<T> {
-    pub(crate) fn new() -> Self {
+    /// All places, free and with the value's default.
+    pub fn new() -> Self {
         let places = (0..PLACES).map(|_| Place { tenant: AtomicU64::new(0), value: T::default() }).collect();
         let seed = || RandomState::new().build_hasher().finish();
         Self { places, seeds: (seed(), seed()) }
@@ -37,7 +44,7 @@ impl<T: Default> PerTenant<T> {
 impl<T> PerTenant<T> {
     /// The value of `tenant`: its own, else that of a place which is free or may be forgotten, as it was left there, else
     /// one that it shares.
-    pub(crate) fn of(&self, tenant: TenantId, may_be_forgotten: impl Fn(&T) -> bool) -> &T {
+    pub fn of(&self, tenant: TenantId, may_be_forgotten: impl Fn(&T) -> bool) -> &T {
         let hash = self.hash(tenant).max(1);
         let start = hash as usize % PLACES;
         let probes = || (0..PROBES).filter_map(move |step| self.places.get((start + step) % PLACES));
@@ -59,7 +66,7 @@ impl<T> PerTenant<T> {
     }
 
     /// The values of `count` places from number `from` on, around the end.
-    pub(crate) fn places(&self, from: usize, count: usize) -> impl Iterator<Item = &T> {
+    pub fn places(&self, from: usize, count: usize) -> impl Iterator<Item = &T> {
         (0..count).filter_map(move |step| self.places.get((from + step) % PLACES)).map(|place| &place.value)
     }
 

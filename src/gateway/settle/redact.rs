@@ -201,6 +201,8 @@ fn is_bare_value(text: &str, piece: &Range<usize>) -> bool {
 }
 
 #[cfg(test)]
+mod fences;
+#[cfg(test)]
 mod properties;
 
 #[cfg(test)]

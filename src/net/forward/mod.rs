@@ -12,9 +12,10 @@ mod trust;
 
 pub use conn::UpstreamConn;
 pub use dial::Dialer;
+pub(crate) use peer::alternating;
+pub use peer::authorization;
 pub use peer::{Peer, PeerError, ViaProxy};
-pub(crate) use peer::{alternating, authorization};
 pub use permits::Permits;
 pub use pool::{AcquireError, ConnPool, Lease};
 pub use shares::Holder;
-pub(crate) use trust::client_config;
+pub use trust::client_config;

@@ -174,7 +174,7 @@ impl Hop {
 }
 
 /// `Basic` credentials (RFC 7617) for the proxy.
-pub(crate) fn authorization(proxy: &Proxy) -> Option<Secret> {
+pub fn authorization(proxy: &Proxy) -> Option<Secret> {
     let credential = proxy.credential.as_ref()?;
     let encoded = base64::engine::general_purpose::STANDARD.encode(credential.expose());
     Some(Secret::new(format!("Basic {encoded}")))

@@ -22,7 +22,7 @@ const SYSTEM_BUNDLES: [&str; 6] = [
 ];
 
 /// TLS as a client. One value for the whole process, so that every core can resume a session another core began.
-pub(crate) fn client_config(extra_ca: Option<&Path>, egress: &Egress) -> Result<Arc<ClientConfig>, PeerError> {
+pub fn client_config(extra_ca: Option<&Path>, egress: &Egress) -> Result<Arc<ClientConfig>, PeerError> {
     let mut roots = RootCertStore::empty();
     add_system(&mut roots, egress);
     if let Some(path) = &egress.ca_file {

@@ -17,7 +17,7 @@ const LIMITS: Limits = Limits { total: Duration::from_secs(10), answer_bytes: 1_
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 fn data(name: &str) -> String {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/data").join(name).display().to_string()
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/data").join(name).display().to_string()
 }
 
 /// The client in an environment.

@@ -19,7 +19,7 @@ const SOCKETS_MAX: RawFd = 250;
 ///
 /// # Errors
 /// When a descriptor is no listening TCP socket, or their number is not usable.
-pub(crate) fn passed_sockets(get: impl Fn(&str) -> Option<OsString>) -> io::Result<Vec<TcpListener>> {
+pub fn passed_sockets(get: impl Fn(&str) -> Option<OsString>) -> io::Result<Vec<TcpListener>> {
     let text = |name: &str| get(name).and_then(|value| value.into_string().ok());
     if text("LISTEN_PID").and_then(|pid| pid.parse().ok()) != Some(std::process::id()) {
         return Ok(Vec::new());

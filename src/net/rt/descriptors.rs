@@ -7,7 +7,7 @@ use std::io;
 /// # Errors
 /// The kernel's; the limits are what they were then.
 #[allow(unsafe_code)]
-pub(crate) fn raise_descriptor_limit() -> io::Result<u64> {
+pub fn raise_descriptor_limit() -> io::Result<u64> {
     let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: getrlimit fills `limits`, setrlimit reads it; it outlives both calls and no pointer is kept.
     unsafe {

@@ -156,20 +156,20 @@ impl CoreThread {
 pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// What a core thread is started with.
-pub(crate) struct CoreStart {
+pub struct CoreStart {
     /// Its number; the first is 0.
-    pub(crate) index: usize,
+    pub index: usize,
     /// The CPU it is pinned to, if any.
-    pub(crate) cpu: Option<usize>,
+    pub cpu: Option<usize>,
     /// Where its loop shows that it turns.
-    pub(crate) pulse: Arc<Heartbeats>,
+    pub pulse: Arc<Heartbeats>,
 }
 
 /// Starts a core thread and runs the future `body` makes until it ends.
 ///
 /// # Errors
 /// When the thread cannot be created.
-pub(crate) fn start_core(
+pub fn start_core(
     start: CoreStart,
     mode: DriverMode,
     body: impl FnOnce() -> LocalFuture + Send + 'static,

@@ -4,7 +4,7 @@
 /// (systemd-coredump) is given cores whatever the limit is, except where it is 1 (core(5), `do_coredump` in the kernel).
 /// `/proc` stays readable to the user who runs it, which PR_SET_DUMPABLE would end.
 #[allow(unsafe_code)]
-pub(crate) fn forbid_core_dumps() {
+pub fn forbid_core_dumps() {
     let least = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
     // SAFETY: setrlimit reads `least`, which outlives the call.
     if unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const least) } != 0 {

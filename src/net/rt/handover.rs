@@ -22,7 +22,7 @@ struct Control([u8; CONTROL_BYTES]);
 /// # Errors
 /// The kernel's; `InvalidInput` for none or too many.
 #[allow(unsafe_code)]
-pub(crate) fn send_sockets(to: &UnixStream, sockets: &[TcpListener]) -> io::Result<()> {
+pub fn send_sockets(to: &UnixStream, sockets: &[TcpListener]) -> io::Result<()> {
     if sockets.is_empty() || sockets.len() > SOCKETS_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -58,7 +58,7 @@ pub(crate) fn send_sockets(to: &UnixStream, sockets: &[TcpListener]) -> io::Resu
 /// # Errors
 /// The kernel's; `InvalidData` when no socket came.
 #[allow(unsafe_code)]
-pub(crate) fn receive_sockets(from: &UnixStream) -> io::Result<Vec<TcpListener>> {
+pub fn receive_sockets(from: &UnixStream) -> io::Result<Vec<TcpListener>> {
     let mut control = Control([0; CONTROL_BYTES]);
     let mut byte = [0_u8];
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: byte.len() };
@@ -99,14 +99,14 @@ pub(crate) fn receive_sockets(from: &UnixStream) -> io::Result<Vec<TcpListener>>
 
 /// The user this process runs as.
 #[allow(unsafe_code)]
-pub(crate) fn user() -> u32 {
+pub fn user() -> u32 {
     // SAFETY: geteuid takes nothing and always succeeds.
     unsafe { libc::geteuid() }
 }
 
 /// Whether the process at the other end runs as the same user as this one, or as root.
 #[allow(unsafe_code)]
-pub(crate) fn is_trusted(peer: &UnixStream) -> bool {
+pub fn is_trusted(peer: &UnixStream) -> bool {
     let mut who = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: 0 };
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
     // SAFETY: getsockopt writes at most `length` bytes into `who`, and both outlive the call; geteuid always succeeds.

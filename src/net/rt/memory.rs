@@ -3,7 +3,7 @@
 use std::fs;
 
 /// Bytes of memory that are resident (proc(5), `statm`); `None` where the kernel does not say.
-pub(crate) fn resident_bytes() -> Option<u64> {
+pub fn resident_bytes() -> Option<u64> {
     let pages = fs::read_to_string("/proc/self/statm").ok()?;
     let pages = pages.split_whitespace().nth(1)?.parse::<u64>().ok()?;
     Some(pages * page_bytes())
@@ -19,7 +19,7 @@ fn page_bytes() -> u64 {
 /// Gives free memory of all threads back to the kernel. Takes milliseconds per hundred MB and holds each thread's allocations
 /// up for its part of that: not for a core thread, and not often.
 #[allow(unsafe_code)]
-pub(crate) fn give_back_memory() {
+pub fn give_back_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes an integer, touches only memory that the allocator knows to be free, under its own locks.
     unsafe {

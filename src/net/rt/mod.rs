@@ -17,7 +17,7 @@ mod descriptors;
 mod driver;
 mod dumps;
 mod duplex;
-pub(crate) mod handover;
+pub mod handover;
 mod heartbeat;
 mod listener;
 mod memory;
@@ -37,21 +37,21 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 
-pub(crate) use activation::passed_sockets;
+pub use activation::passed_sockets;
 pub use call_off::CallOff;
 pub use clock::now_ms;
 pub use conn::{Conn, Watch, connect};
 pub use deadline::{Deadline, On};
-pub(crate) use descriptors::raise_descriptor_limit;
-pub(crate) use driver::{CoreStart, start_core};
+pub use descriptors::raise_descriptor_limit;
+pub use driver::{CoreStart, start_core};
 pub use driver::{CoreThread, DriverError, DriverMode, probe};
-pub(crate) use dumps::forbid_core_dumps;
+pub use dumps::forbid_core_dumps;
 pub use duplex::{Duplex, ReadHalf, WriteHalf};
 pub use heartbeat::{Heartbeat, Heartbeats};
 pub use listener::{Accepted, Listener, Spare, accept_any, is_out_of_descriptors};
-pub(crate) use memory::{give_back_memory, resident_bytes};
+pub use memory::{give_back_memory, resident_bytes};
 pub use read_while_writing::{EarlyReader, ReadWhileWriting};
-pub(crate) use schedule::{allowed_cpus, give_way, give_way_often, let_others_in, stand_back};
+pub use schedule::{allowed_cpus, give_way, give_way_often, let_others_in, stand_back};
 pub use tls::{Greeting, TlsAcceptor, TlsConn, TlsConnector};
 
 /// Runs `task` on this core until it ends. A panic inside it is caught, reported to `on_panic` and costs only the task. In debug
@@ -91,17 +91,17 @@ pub async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> 
 }
 
 /// Ends both directions of a connection that somebody else is reading or writing; that operation then ends by itself.
-pub(crate) fn stop(fd: std::os::fd::RawFd) {
+pub fn stop(fd: std::os::fd::RawFd) {
     conn::shutdown_fd(fd, libc::SHUT_RDWR);
 }
 
 /// Ends a connection with a reset, whoever holds descriptors of it: pending operations end, what has not arrived never will, and
 /// the peer cannot take what it has for whole. (connect(2) with AF_UNSPEC dissolves it at once.)
-pub(crate) fn reset(fd: std::os::fd::RawFd) {
+pub fn reset(fd: std::os::fd::RawFd) {
     conn::reset_fd(fd);
 }
 
 /// Ends the reading direction of a connection: a pending read then ends with 0 bytes, writing still works.
-pub(crate) fn stop_reading(fd: std::os::fd::RawFd) {
+pub fn stop_reading(fd: std::os::fd::RawFd) {
     conn::shutdown_fd(fd, libc::SHUT_RD);
 }

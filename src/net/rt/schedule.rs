@@ -55,7 +55,7 @@ fn take_turns(turn: Duration) {
 /// Lets core threads go before the calling thread wherever both want the CPU: for threads whose work nobody's call waits
 /// for. A refusal is harmless: the thread competes as before.
 #[allow(unsafe_code)]
-pub(crate) fn give_way() {
+pub fn give_way() {
     // SAFETY: setpriority takes three numbers and touches no memory of ours; 0 names the calling thread on Linux.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE_BACKGROUND) } != 0 {
         tracing::debug!("a background thread could not be given a lower priority");
@@ -66,7 +66,7 @@ pub(crate) fn give_way() {
 /// ordinary policy a thread that is running, however low its priority, may go on for some milliseconds before one that
 /// has just been woken gets its turn. A refusal is harmless: the thread gives way by niceness.
 #[allow(unsafe_code)]
-pub(crate) fn stand_back() {
+pub fn stand_back() {
     give_way();
     // SAFETY: `param` is a plain struct on our stack that sched_setscheduler only reads; 0 names the calling thread.
     let refused = unsafe {
@@ -82,20 +82,20 @@ pub(crate) fn stand_back() {
 /// little longer than a core thread's, and others go first at every [`pause`](super::yielding::pause). A yield gives up
 /// the rest of a turn for good (Linux 6.18): with the kernel's turns of milliseconds the writer of a busy gateway fell
 /// behind until records were dropped.
-pub(crate) fn let_others_in() {
+pub fn let_others_in() {
     take_turns(LONGER_TURN);
     super::yielding::yield_often();
 }
 
 /// The same at low priority: for threads that read and take in what is reported.
-pub(crate) fn give_way_often() {
+pub fn give_way_often() {
     give_way();
     let_others_in();
 }
 
 /// The CPUs this process may run on, in ascending order.
 #[allow(unsafe_code)]
-pub(crate) fn allowed_cpus() -> Vec<usize> {
+pub fn allowed_cpus() -> Vec<usize> {
     // SAFETY: `set` is a plain bit mask that the kernel fills with at most its own size; CPU_ISSET reads inside it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
