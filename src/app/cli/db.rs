@@ -61,7 +61,8 @@ pub(super) fn run(from: &Options, command: &DbCommand) -> Result<ExitCode, Start
         faults.extend(audit_fault(&path)?);
     }
     let shown = path.display();
-    for fault in &faults {
+    // SQLite gives several faults of a page in one text.
+    for fault in faults.iter().flat_map(|fault| fault.lines()) {
         say(&plain(&format!("FAIL  {fault}")));
     }
     if !faults.is_empty() {
