@@ -61,8 +61,7 @@ pub(super) fn run(from: &Options, command: &DbCommand) -> Result<ExitCode, Start
         faults.extend(audit_fault(&path)?);
     }
     let shown = path.display();
-    // SQLite gives several faults of a page in one text.
-    for fault in faults.iter().flat_map(|fault| fault.lines()) {
+    for fault in &faults {
         say(&plain(&format!("FAIL  {fault}")));
     }
     if !faults.is_empty() {
