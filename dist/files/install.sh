@@ -19,6 +19,8 @@ if [ "$(id -u)" -eq 0 ] && [ -d /run/systemd/system ]; then
     install -D -m 0644 "$here/weir.sysusers" /usr/lib/sysusers.d/weir.conf
     systemd-sysusers weir.conf
     [ -e /etc/weir/weir.yaml ] || install -D -m 0644 "$here/weir.yaml" /etc/weir/weir.yaml
+    # For secrets: readable by root alone.
+    [ -e /etc/default/weir ] || install -D -m 0600 "$here/weir.default" /etc/default/weir
     for unit in "$here"/*.service "$here"/*.socket "$here"/*.timer; do
         [ -e "$unit" ] || continue
         sed "s|/usr/bin/weir|$prefix/bin/weir|" "$unit" >"/etc/systemd/system/$(basename "$unit")"

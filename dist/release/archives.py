@@ -41,7 +41,7 @@ def tar(release):
     archive.folder(name)
     archive.add(f"{name}/weir", release.binaries["appliance"].bytes, 0o755)
     archive.add(f"{name}/install.sh", (FILES / "install.sh").read_bytes(), 0o755)
-    for file in [*release.units(), FILES / "weir.sysusers", FILES / "weir.yaml"]:
+    for file in [*release.units(), FILES / "weir.sysusers", FILES / "weir.yaml", FILES / "weir.default"]:
         archive.add(f"{name}/{file.name}", file.read_bytes())
     archive.add(f"{name}/weir.1", (release.stage / "weir.1").read_bytes())
     archive.add(f"{name}/THIRD-PARTY.txt", release.third_party["appliance"].encode())

@@ -1,5 +1,6 @@
 """The two binaries: the appliance (packages, tarball, image) and the full one with `weir demo` (wheel, npm)."""
 
+import hashlib
 import os
 import pathlib
 import re
@@ -64,11 +65,17 @@ class Binary:
         symbols = folder / "weir.debug"
         run("objcopy", "--only-keep-debug", whole, symbols)
         run("objcopy", "--strip-all", whole, self.path)
+        self.bytes, self.symbols = self.path.read_bytes(), symbols.read_bytes()
+        found = re.search(r"Build ID: ([0-9a-f]{40})$", output("readelf", "-n", self.path), re.MULTILINE)
+        self.build_id = found and self.named_by_content(bytes.fromhex(found[1]))
+        self.path.write_bytes(self.bytes)
         self.path.chmod(0o755)
-        self.bytes = self.path.read_bytes()
-        found = re.search(r"Build ID: ([0-9a-f]+)", output("readelf", "-n", self.path))
-        self.build_id = found and found[1]
-        self.symbols = symbols.read_bytes()
+
+    def named_by_content(self, linked):
+        """A build id of what is shipped. The linker's is also one of the symbols, and Zig's own start files have its folder in theirs."""
+        named = hashlib.sha1(self.bytes.replace(linked, bytes(len(linked)), 1)).digest()
+        self.bytes, self.symbols = (whole.replace(linked, named, 1) for whole in (self.bytes, self.symbols))
+        return named.hex()
 
     def oldest_glibc(self):
         """The highest version of the C library that it asks for."""

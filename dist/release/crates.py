@@ -7,6 +7,12 @@ import re
 
 from .common import ROOT, output, version
 
+# Embedded weights: where they lie, and under what they may be used. What they were made from is said by NOTICE beside each.
+MODELS = {
+    "learned.bin": ("inference/model", "Apache-2.0"),
+    "toxic.bin": ("inference/model", "Apache-2.0"),
+    "second.rten": ("models/model", "Apache-2.0 AND MIT"),
+}
 NAMES = re.compile(r"(LICEN[CS]E|COPYING|NOTICE|COPYRIGHT|UNLICENSE)", re.IGNORECASE)
 
 
@@ -83,6 +89,12 @@ def cyclonedx(crates):
         if sums.get((name, number)):
             part["hashes"] = [{"alg": "SHA-256", "content": sums[name, number]}]
         parts.append(part)
+    for name, (folder, licence) in MODELS.items():
+        if not (ROOT / folder / name).exists():
+            continue  # A tree without the weights of the second stage builds without it.
+        digest = hashlib.sha256((ROOT / folder / name).read_bytes()).hexdigest()
+        parts.append({"type": "machine-learning-model", "name": name, "version": digest[:12], "bom-ref": name,
+                      "licenses": [{"expression": licence}], "hashes": [{"alg": "SHA-256", "content": digest}]})
     document = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "components": parts,
                 "metadata": {"component": {"type": "application", "name": "weir", "version": version(), "bom-ref": "weir"}}}
     return (json.dumps(document, indent=1) + "\n").encode()

@@ -29,6 +29,11 @@ def cell(text):
     return text.replace("|", "\\|")
 
 
+def prose(text):
+    """Words for one cell: outside of code, what stands in angle brackets would be taken for HTML and not shown."""
+    return "".join(part if at % 2 else part.replace("<", "&lt;") for at, part in enumerate(re.split(r"(`[^`]*`)", cell(text))))
+
+
 # --- settings ---
 
 def kinds(schema):
@@ -88,7 +93,7 @@ def settings(weir):
     for top, rows in sorted(groups.items()):
         lines += [f"## `{top}`" if top else "## Top level", "", "| Setting | Default | SIGHUP | Accepted | What it does |", "|---|---|---|---|---|"]
         for path, one in rows:
-            about = cell(one.get("description", ""))
+            about = prose(one.get("description", ""))
             variable = by_name.get(path)
             about += f" Variable: `{variable}`." if variable else ""
             default = json.dumps(one["default"], ensure_ascii=False) if "default" in one else ""
@@ -177,7 +182,7 @@ def taken(schema):
     if not rows:
         return [f"Body: {shape(schema)}.", ""]
     return ["| Field of the body | Type | Needed | What |", "|---|---|---|---|"] + [
-        f"| `{name}` | {cell(kind)} | {'yes' if needed else ''} | {cell(what)} |" for name, kind, needed, what in rows] + [""]
+        f"| `{name}` | {cell(kind)} | {'yes' if needed else ''} | {prose(what)} |" for name, kind, needed, what in rows] + [""]
 
 
 def sent(answer):
@@ -202,13 +207,13 @@ def api(document):
             rows = [(p["name"], p["in"], p.get("description", "")) for p in one.get("parameters", []) if "name" in p]
             if rows:
                 lines += ["| Parameter | In | What |", "|---|---|---|"]
-                lines += [f"| `{name}` | {place} | {cell(what)} |" for name, place, what in rows] + [""]
+                lines += [f"| `{name}` | {place} | {prose(what)} |" for name, place, what in rows] + [""]
             body = one.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
             lines += taken(body) if body is not None else []
             answers = sorted(one.get("responses", {}).items())
             if answers:
                 lines += ["| Answer | When | Holds |", "|---|---|---|"]
-                lines += [f"| {code} | {cell(answer.get('description', ''))} | {cell(sent(answer))} |" for code, answer in answers] + [""]
+                lines += [f"| {code} | {prose(answer.get('description', ''))} | {cell(sent(answer))} |" for code, answer in answers] + [""]
     lines += ["## Records", "", "Fields of JSON that answers hold. A field that can be null is always there.", ""]
     for name, schema in sorted(document["components"]["schemas"].items()):
         lines += [f"### {name}", ""]
@@ -217,7 +222,7 @@ def api(document):
         rows = fields(schema)
         if rows:
             lines += ["| Field | Type | What |", "|---|---|---|"]
-            lines += [f"| `{path}` | {cell(kind)} | {cell(what)} |" for path, kind, _, what in rows] + [""]
+            lines += [f"| `{path}` | {cell(kind)} | {prose(what)} |" for path, kind, _, what in rows] + [""]
         else:
             lines += [f"{shape(schema)[:1].upper()}{shape(schema)[1:]}.", ""]
     return "\n".join(lines)
@@ -229,7 +234,7 @@ def metrics(text):
              "appear with the first of them.", "", "| Metric | Type | What it counts |", "|---|---|---|"]
     kinds_of = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
     for name, about in sorted(re.findall(r"^# HELP (\S+) (.*)$", text, re.M)):
-        lines.append(f"| `{name}` | {kinds_of.get(name, '')} | {cell(about)} |")
+        lines.append(f"| `{name}` | {kinds_of.get(name, '')} | {prose(about)} |")
     return "\n".join(lines) + "\n"
 
 

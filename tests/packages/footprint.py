@@ -4,7 +4,7 @@
     tests/packages/footprint.py NAME=BINARY ...        e.g. appliance=target/dist/weir full=target/release/weir
 
 Each binary runs with the settings of the packages on a new record; memory is read two seconds after it is ready (private and shared by
-/proc/PID/smaps_rollup). The same without the embedded classifier, and after a text of a family with a public vocabulary was counted.
+/proc/PID/smaps_rollup). The same without the embedded classifier, and without any analysis.
 """
 
 import contextlib
@@ -23,9 +23,13 @@ import place  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 STARTS = 9
+# Settings that switch off what takes memory.
+WITHOUT = ["security_analysis: {ml_enabled: false}", "enable_security_analysis: false"]
 EMBEDDED = {
     "classifier (learned.bin)": "inference/model/learned.bin",
     "classifier of toxic answers (toxic.bin)": "inference/model/toxic.bin",
+    "second stage (second.rten)": "models/model/second.rten",
+    "its tokenizer": "models/model/tokenizer.json",
     "rules": "inference/rules/*.yaml",
     "prices": "config/prices/builtin.tsv",
     "page of the API": "src/serve/api/assets/*.gz",
@@ -35,10 +39,12 @@ VOCABULARIES = ["o200k_base", "o200k_harmony", "cl100k_base", "p50k_base", "r50k
 
 
 class Gateway:
-    def __init__(self, binary, folder, more):
+    def __init__(self, binary, folder, line=""):
         self.address = f"127.0.0.1:{place.free_port()}"
         settings = {"SERVICE_LISTEN_ADDR": self.address, "SERVICE_STORAGE_DATABASE_PATH": f"{folder}/weir.db", "SERVICE_LOG_LEVEL": "error",
-                    "SERVICE_TIMEOUT_MS": "600000", "SERVICE_UPSTREAM_URL": "http://127.0.0.1:9"} | more
+                    "SERVICE_TIMEOUT_MS": "600000", "SERVICE_UPSTREAM_URL": "http://127.0.0.1:9",
+                    "SERVICE_CONFIG": f"{folder}/weir.yaml"}
+        pathlib.Path(settings["SERVICE_CONFIG"]).write_text(line + "\n")
         began = time.monotonic()
         self.process = subprocess.Popen([binary], env=settings)
         place.eventually("ready", self.ready)
@@ -59,9 +65,9 @@ class Gateway:
         self.process.wait()
 
 
-def idle(binary, **more):
+def idle(binary, line=""):
     with tempfile.TemporaryDirectory() as folder:
-        gateway = Gateway(binary, folder, more)
+        gateway = Gateway(binary, folder, line)
         time.sleep(2)
         memory = gateway.memory()
         gateway.stop()
@@ -73,7 +79,7 @@ def starts(binary):
     with tempfile.TemporaryDirectory() as folder:
         seconds = []
         for _ in range(STARTS + 1):
-            gateway = Gateway(binary, folder, {})
+            gateway = Gateway(binary, folder)
             gateway.stop()
             seconds.append(gateway.seconds)
     return statistics.median(seconds[1:]), max(seconds[1:])
@@ -90,8 +96,9 @@ def main():
         resident, private, anonymous = idle(binary)
         print(f"{name}: {pathlib.Path(binary).stat().st_size:,} bytes; ready after {middle * 1000:.0f} ms (median of {STARTS}, worst {worst * 1000:.0f}); "
               f"idle {resident / 1024:.1f} MiB resident, {private / 1024:.1f} private, {anonymous / 1024:.1f} anonymous")
-        resident, _, anonymous = idle(binary, SERVICE_ML_ENABLED="false")
-        print(f"{name}, ml_enabled: false: idle {resident / 1024:.1f} MiB resident, {anonymous / 1024:.1f} anonymous")
+        for line in WITHOUT:
+            resident, _, anonymous = idle(binary, line)
+            print(f"{name}, {line}: idle {resident / 1024:.1f} MiB resident, {anonymous / 1024:.1f} anonymous")
     total = 0
     for name, pattern in EMBEDDED.items():
         size = sum(pathlib.Path(file).stat().st_size for file in glob.glob(str(ROOT / pattern)))

@@ -5,8 +5,9 @@
 
 The package is installed, socket unit and service are started, and clients call without a pause and without a second try while the
 package is upgraded by `apt-get install` again and again (the same files under higher versions). No call may fail. Then: every call is a
-span of the record; what systemd says about the unit's exposure; lintian; and after `apt-get purge` no file is left that was not there
-before, but for the log of dpkg. Exit code: 0 all as said, 1 not.
+span of the record; the backup unit's backup is whole; a store that cannot be used is tried until it can be, and wrong settings are not;
+what systemd says about the unit's exposure; lintian; and after `apt-get purge` no file is left that was not there before, but for the log
+of dpkg. Exit code: 0 all as said, 1 not.
 """
 
 import argparse
@@ -25,6 +26,8 @@ ADDRESS = "127.0.0.1:8080"
 # What the load tester's clients send: it names the tenant.
 KEY = "Authorization: Bearer fake-key-for-load-tests"
 EXPOSURE_MAX = 1.5
+# Longer than the pause between two starts.
+SETTLED_S = 3
 SETTINGS = """
 listen_addr: 127.0.0.1:8080
 upstream_url: http://{provider}
@@ -93,6 +96,39 @@ def recorded(machine, calls, seconds=30):
         time.sleep(0.2)
 
 
+def supervised(machine):
+    """What the units do by themselves; the faults."""
+    faults = []
+    machine.shell("systemctl start weir-backup.service")
+    verified = machine.shell("weir restore --config /etc/weir/weir.yaml /var/lib/weir/backups --verify").splitlines()[0]
+    print(f"backup unit: {verified}")
+    # systemd's own limit would be five tries.
+    machine.shell("systemctl stop weir.service && mv /var/lib/weir/weir.db /var/lib/weir/kept && mkdir /var/lib/weir/weir.db && systemctl start --no-block weir.service")
+    place.eventually("eight tries to start on a store that cannot be used", lambda: tries(machine) >= 8)
+    machine.shell("rmdir /var/lib/weir/weir.db && mv /var/lib/weir/kept /var/lib/weir/weir.db")
+    place.eventually("a start once the store can be used", lambda: state(machine) == "active")
+    print(f"store that could not be used: {tries(machine)} tries, then a start without help")
+    settings = machine.root / "etc/weir/weir.yaml"
+    right = settings.read_text()
+    settings.write_text(right + "no_such_setting: 1\n")
+    machine.shell("systemctl restart weir.service", check=False)
+    time.sleep(SETTLED_S)
+    if state(machine) != "failed" or tries(machine):
+        faults.append(f"wrong settings: {state(machine)} after {tries(machine)} further tries")
+    settings.write_text(right)
+    machine.shell("systemctl restart weir.socket weir.service")
+    return faults
+
+
+def state(machine):
+    return machine.shell("systemctl is-active weir.service", check=False).strip()
+
+
+def tries(machine):
+    """How often systemd has started the service again by itself."""
+    return int(machine.shell("systemctl show -p NRestarts --value weir.service"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dist", required=True, help="folder with the artefacts")
@@ -123,6 +159,7 @@ def main():
             faults.append("calls failed")
         if spans != counted["ok"]:
             faults.append(f"{counted['ok']:,} calls, {spans:,} spans; the journal says: " + machine.shell("journalctl -u weir --no-pager -p warning | tail -n 20"))
+        faults += supervised(machine)
         said = machine.shell("systemd-analyze security --no-pager weir.service").splitlines()[-1]
         exposure = float(re.search(r": ([0-9.]+)", said)[1])
         print(f"exposure of the running unit: {exposure}")
