@@ -213,13 +213,12 @@ impl Production {
         }
         loop {
             let after = (place.start_us, u64::try_from(place.row).unwrap_or(0));
-            let spans = self.analytics.period(self.scope(tenant), after, end.micros(), PERIOD_SPANS)?;
-            let last = spans.len() < PERIOD_SPANS as usize;
+            let (spans, more) = self.analytics.period(self.scope(tenant), after, end.micros(), PERIOD_SPANS)?;
             for (span, mark) in spans {
                 *place = SpanPlace { start_us: span.start_time.micros(), row: mark.seq.cast_signed() };
                 take(span);
             }
-            if last {
+            if !more {
                 return Ok(false);
             }
             if Instant::now() >= until {
