@@ -6,7 +6,7 @@
 PostgreSQL, Redis and chdb behind the shim of the tests are started in a temporary directory and ended with it. For each of the three a
 gateway gets `--rate` calls a second for ten seconds more than `--away` on both sides of it; ten seconds after the first call the store is
 killed, and started again on its folder `--away` seconds later. Reported: calls that failed (none may), how long after the load's end all
-of them were in the analytics store, whether as many are there as were answered, and what the provider's log of them costs.
+of them were in the analytics store, and whether as many are there, each once, as were answered.
 
 `--cost` rounds compare CPU time per call of a gateway with a file and of one with the stores, in turn; shipping is part of it, as the
 thread that ships is the gateway's. Exit code: 0 as promised, 1 not, 2 it could not be done.
@@ -121,12 +121,12 @@ def settings(three, database, journal):
 
 
 def rows(analytics, database):
-    """Spans that the analytics store has, each once, and what they cost."""
-    question = b"SELECT count() AS n, sum(ifNull(cost_nano_usd, 0)) AS nano FROM weir_calls FINAL"
+    """Rows of spans that the analytics store answers with, and how many different spans they are."""
+    question = b"SELECT count() AS n, uniqExact(span_id) AS different FROM weir_calls FINAL"
     url = f"http://127.0.0.1:{analytics.port}/?database={database}&default_format=JSONEachRow"
     with bench.OPENER.open(urllib.request.Request(url, data=question), timeout=60) as answer:
         row = json.loads(answer.read())
-    return int(row["n"]), int(row["nano"])
+    return int(row["n"]), int(row["different"])
 
 
 @contextlib.contextmanager
@@ -178,14 +178,11 @@ def away(options, three, url, temp, which):
             with contextlib.suppress(OSError):
                 there = rows(three[0], database)
         drained = time.monotonic() - ended
-        _, text = bench.fetch(f"{base}/api/v1/stats", 30)
-        stats = json.loads(text)
     status = seen[0]["status"] if seen else "not asked"
-    told = abs(stats["total_cost_usd"] * 1e9 - there[1]) < 1000
-    good = report["failed"] == 0 and there[0] == answered == stats["total_spans"] and told and drained <= DRAINED_S and status == "degraded"
+    good = report["failed"] == 0 and there == (answered, answered) and drained <= DRAINED_S and status == "degraded"
     print(
         f"| {store.name} away {options.away} s at {options.rate:g}/s | {answered} answered, {report['failed']} failed | p99 "
-        f"{report['latency']['p99_us'] / 1000:.1f} ms | /health meanwhile: {status} | {there[0]} in the analytics store "
+        f"{report['latency']['p99_us'] / 1000:.1f} ms | /health meanwhile: {status} | {there[0]} rows of {there[1]} spans in the analytics store "
         f"{drained:.1f} s after the end | {'as promised' if good else 'NOT as promised'} |",
         flush=True,
     )
@@ -220,6 +217,8 @@ def main():
     options = bench.parse(parser)
     options.mode, options.arrivals, options.dialect, options.stream = "open", "constant", "chat", False
     options.frames, options.frame_ms = 50, 10
+    # The stores are started in another folder; a link to an interpreter stays one, or it would not find its packages.
+    options.python = os.path.abspath(options.python) if "/" in options.python else options.python
     good = True
     with bench.tempfile.TemporaryDirectory(prefix="weir-stores-away-") as temp:
         temp, port = pathlib.Path(temp), bench.free_port()

@@ -254,11 +254,14 @@ fn a_key_that_is_revoked_at_one_gateway_is_refused_at_the_other_within_a_second(
             );
             let revoked = Instant::now();
             loop {
-                let status = call(b.addr, ask(&key)).status;
-                if status == 401 {
-                    return revoked.elapsed();
+                let mut client = Client::connect(b.addr);
+                client.say(&ask(&key));
+                match client.answer_to("POST") {
+                    Ok(answer) if answer.status == 401 => return revoked.elapsed(),
+                    Ok(answer) => assert!(revoked.elapsed() < PATIENCE, "{}", answer.status),
+                    // Whoever is shut out while its request is read loses the connection.
+                    Err(_) => {}
                 }
-                assert!(revoked.elapsed() < PATIENCE, "{status}");
             }
         })
         .collect();
