@@ -642,7 +642,7 @@ pub struct HealthCheck {
 }
 
 /// `auth.*`. Fixed while the process runs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Auth {
     /// `enabled`: every caller needs a credential.
     pub enabled: bool,
@@ -650,6 +650,14 @@ pub struct Auth {
     pub admin_key: Option<SharedSecret>,
     /// `token_key_file` (ours): what tenant tokens are derived from; `None` means beside the database.
     pub token_key_file: Option<PathBuf>,
+    /// `max_stale_seconds` (ours): how long keys and tokens are taken as they were last read where they cannot be read.
+    pub max_stale_seconds: u64,
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Self { enabled: false, admin_key: None, token_key_file: None, max_stale_seconds: 3_600 }
+    }
 }
 
 /// `server.*` (ours unless spec.md names it).

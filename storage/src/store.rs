@@ -19,6 +19,7 @@ use crate::observer::StoreObserver;
 use crate::production::{self, Imported, Migrated, Production, StoreReports, StoreState, Stores};
 use crate::queue::{Queue, SpanSink};
 use crate::retention::{Erase, Policy, Retention, Space};
+use crate::roles::SpanLog as _;
 use crate::spend::Ledger;
 use crate::sqlite::{self, Auditor, CopyFirst, Home, MigrationReport, Pending, Readers, SqliteEngine};
 use crate::writer::{Tally, Writer};
@@ -359,7 +360,15 @@ impl Store {
     /// Takes no more spans, commits those it has, empties the log and ends the thread. Calling it again waits again.
     /// False when that takes longer than `within`, or spans were lost meanwhile.
     pub fn close(&self, within: Duration) -> bool {
-        self.inner.close(within)
+        let begun = Instant::now();
+        if let Some(production) = self.inner.production.get() {
+            // What is in the journal alone would be in nobody's answers until the next start.
+            let shipped = self.flush(within / 2) && production.ship_rest(self, within / 4);
+            if !shipped {
+                tracing::info!("spans are left in the journal; they are shipped at the next start");
+            }
+        }
+        self.inner.close(within.saturating_sub(begun.elapsed()))
     }
 }
 

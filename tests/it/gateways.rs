@@ -3,6 +3,11 @@
 //!
 //! Each test starts its stores, so they run in .ci/full.
 
+mod composition;
+mod money;
+mod starts;
+mod tenants;
+
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -25,7 +30,13 @@ fn provider() -> Upstream {
     Upstream::always(format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
 }
 
-fn storage(three: &Three, database: &str, journal: &str) -> String {
+/// An address that nobody listens on.
+fn free_addr() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// The `storage` block of a gateway on databases of this name, with its journal.
+pub(crate) fn storage(three: &Three, database: &str, journal: &str) -> String {
     // The databases are made, where they are not there.
     three.named(database);
     let [analytics, relational, cache] = three.urls(database);
@@ -195,8 +206,8 @@ fn a_budget_is_that_of_all_gateways_and_what_the_command_line_shows_too() {
     });
     let cents = many + before;
     println!("a budget of 1,000 cents, 60 connections at three gateways: {cents} cents");
-    // Two calls of each other gateway where rounds keep their second; tests run on machines where they do not.
-    assert!(cents <= 1_000 + 5 * 2, "{cents} cents");
+    // Two calls of each other gateway, however late rounds come.
+    assert!(cents <= 1_000 + 2 * 2, "{cents} cents");
     assert!(cents >= 990, "{cents} cents: the budget is used");
 
     // What all of them recorded, without a gateway.
@@ -225,29 +236,42 @@ fn a_key_that_is_revoked_at_one_gateway_is_refused_at_the_other_within_a_second(
     let gateways = gateways(three, &database, 2, &provider, "rate_limiting: {enabled: false}");
     let [a, b] = &gateways[..] else { panic!("two") };
     let tenant = a.tenant("acme");
+    let port = three.relational.port.to_string();
+    let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'weir' AND datname = current_database()";
+    let psql = ["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-d", &database, "-Atc", cut];
     let mut took: Vec<Duration> = (0..trials)
-        .map(|_| {
+        .map(|trial| {
             let (id, key) = a.key(&tenant, "operator");
             eventually("the other one knows it", || (call(b.addr, ask(&key)).status == 200).then_some(()));
+            if trial % 5 == 4 {
+                // Every connection of both gateways ends, whatever it is doing.
+                let done = std::process::Command::new("psql").args(psql).output().unwrap();
+                assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            }
             assert_eq!(
                 call(a.addr, Call::delete(&format!("/api/v1/auth/keys/{id}")).key(BOOTSTRAP).bytes()).status / 100,
                 2
             );
             let revoked = Instant::now();
             loop {
-                let status = call(b.addr, ask(&key)).status;
-                if status == 401 {
-                    return revoked.elapsed();
+                let mut client = Client::connect(b.addr);
+                client.say(&ask(&key));
+                match client.answer_to("POST") {
+                    Ok(answer) if answer.status == 401 => return revoked.elapsed(),
+                    Ok(answer) => assert!(revoked.elapsed() < PATIENCE, "{}", answer.status),
+                    // Whoever is shut out while its request is read loses the connection.
+                    Err(_) => {}
                 }
-                assert!(revoked.elapsed() < PATIENCE, "{status}");
             }
         })
         .collect();
     took.sort();
     let late = took.iter().filter(|took| **took > Duration::from_secs(1)).count();
     println!(
-        "{trials} keys revoked at one gateway, refused at the other: median {:?}, longest {:?}, {late} later than 1 s",
+        "{trials} keys revoked at one gateway, every fifth after all connections were cut, refused at the other: median {:?}, 99 of 100 \
+         within {:?}, longest {:?}, {late} later than 1 s",
         took[trials / 2],
+        took[trials * 99 / 100],
         took[trials - 1]
     );
     let most = std::env::var("WEIR_REVOCATION_MS").ok().and_then(|text| text.parse().ok());

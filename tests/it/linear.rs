@@ -484,7 +484,7 @@ fn heads_and_chunks() {
 #[test]
 fn what_keeps_credentials_in() {
     let key = SharedSecret::new("a-bootstrap-key-of-32-characters".to_owned());
-    let auth = Auth { enabled: true, admin_key: Some(key), token_key_file: None };
+    let auth = Auth { enabled: true, admin_key: Some(key), token_key_file: None, ..Auth::default() };
     let redaction = Redaction::new(&auth);
     assert_linear("a text that is written down", |text| redaction.mask_text(&mut text.to_owned()));
     assert_linear("a target", |text| {

@@ -13,6 +13,9 @@ from chdb import session
 
 ENGINE = session.Session(sys.argv[1])
 ALONE = threading.Lock()
+# Databases that are there, and the one that is used: a statement less for each that is asked.
+KNOWN = {"default"}
+USED = ["default"]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -28,9 +31,12 @@ class Handler(BaseHTTPRequestHandler):
         database = values.get("database", "default")
         try:
             with ALONE:
-                if database != "default":
+                if database not in KNOWN:
                     ENGINE.query(f"CREATE DATABASE IF NOT EXISTS `{database}`")
-                ENGINE.query(f"USE `{database}`")
+                    KNOWN.add(database)
+                if USED[0] != database:
+                    ENGINE.query(f"USE `{database}`")
+                    USED[0] = database
                 options = {"params": params} if params else {}
                 result = ENGINE.query(statement, values.get("default_format", "TabSeparated"), **options)
             status, body = 200, result.bytes() or b""

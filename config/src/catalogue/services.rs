@@ -56,6 +56,14 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(auth.token_key_file, optional_path),
     ),
     Setting::built(
+        "auth.max_stale_seconds",
+        Kind::Int { min: 1, max: 31_536_000 },
+        Literal::Int(3_600),
+        "Seconds for which keys and tokens are taken as they were last read while the relational store of the production profile \
+         does not answer; afterwards they are refused with 503 until it does, but for the bootstrap key. Ours.",
+        set!(auth.max_stale_seconds, int),
+    ),
+    Setting::built(
         "grpc.enabled",
         Kind::Bool,
         OFF,

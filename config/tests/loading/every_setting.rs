@@ -464,6 +464,7 @@ fn samples() -> Vec<Sample> {
         sample("auth.admin_key", "bootstrap-0123456789", |s| {
             s.auth.admin_key = Some(SharedSecret::new("bootstrap-0123456789"));
         }),
+        sample("auth.max_stale_seconds", "60", |s| s.auth.max_stale_seconds = 60),
         sample("auth.token_key_file", "/var/lib/x.key", |s| s.auth.token_key_file = Some("/var/lib/x.key".into())),
         sample("judge.selfhosted.base_url", "'https://judge.example/selfhosted'", |s| {
             s.judge.selfhosted.base_url = "https://judge.example/selfhosted".into();

@@ -1,6 +1,7 @@
 //! The control thread: the ordinary tokio ecosystem for everything that is not the hot path.
 
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use weir_config::Settings;
-use weir_config::settings::HealthCheck;
+use weir_config::settings::{HealthCheck, StorageProfile};
 
 use super::keep;
 use super::sharing::Sharing;
@@ -176,7 +177,14 @@ impl Control {
         }
         tokio::spawn(keep_denials_written(Arc::clone(&identities)));
         if store.is_a_file() {
-            tokio::spawn(follow_identities(Arc::clone(&identities)));
+            // A file that cannot be read is this gateway's own, and what it knows of it is no older than its last change.
+            let shared = settings.load().storage.profile == StorageProfile::Production;
+            let max_stale = shared.then(|| Duration::from_secs(settings.load().auth.max_stale_seconds));
+            let followed = Arc::downgrade(&identities);
+            let follows = move || follow_identities(&followed, max_stale);
+            if let Err(error) = std::thread::Builder::new().name("weir-follow".to_owned()).spawn(follows) {
+                tracing::error!(%error, "no thread that follows what other gateways revoke; what they revoke goes on working here");
+            }
         }
         tokio::spawn(keep_uses_written(identities));
         tokio::spawn(keep_memory_small());
@@ -211,15 +219,27 @@ async fn keep_denials_written(identities: Arc<Identities>) {
     }
 }
 
-/// Takes over, several times a second, what other processes on the same file have changed.
-async fn follow_identities(identities: Arc<Identities>) {
-    let mut failing = false;
+/// Takes over, several times a second, what other processes on the same file or stores have changed. Where that cannot be read for longer
+/// than `max_stale`, nobody is let in by what was read before. Blocks until the identities are gone; a thread of its own, which gives way to
+/// nobody: whoever is shut out elsewhere is to be shut out here within a second, however busy the machine is.
+fn follow_identities(identities: &Weak<Identities>, max_stale: Option<Duration>) {
+    let (mut failing, mut read) = (false, Instant::now());
     loop {
-        tokio::time::sleep(FOLLOW_INTERVAL).await;
-        let reading = Arc::clone(&identities);
-        match tokio::task::spawn_blocking(move || reading.follow()).await {
-            Ok(Ok(())) => failing = false,
+        std::thread::sleep(FOLLOW_INTERVAL);
+        let Some(identities) = identities.upgrade() else { return };
+        match std::panic::catch_unwind(AssertUnwindSafe(|| identities.follow())) {
+            Ok(Ok(())) => {
+                (failing, read) = (false, Instant::now());
+                if identities.directory().set_stale(false) {
+                    tracing::info!("keys and tokens can be read again and are taken again");
+                }
+            }
             Ok(Err(error)) => {
+                if max_stale.is_some_and(|most| read.elapsed() > most) && identities.directory().set_stale(true) {
+                    tracing::error!(
+                        "keys and tokens could not be read for longer than auth.max_stale_seconds; they are refused until they can be"
+                    );
+                }
                 if !std::mem::replace(&mut failing, true) {
                     tracing::warn!(
                         %error,

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use weir_config::vocab::Timestamp;
 use weir_storage::{ReadError, SpendBook, SpendRow, Store};
 
@@ -67,20 +68,32 @@ pub(super) async fn keep(
     store: Store,
     sharing: Option<Arc<Sharing>>,
 ) {
+    let mut next = Instant::now() + KEEP_INTERVAL;
+    let mut stale = next;
     loop {
-        tokio::time::sleep(KEEP_INTERVAL).await;
-        let (spend, charges) = (Arc::clone(&spend), Arc::clone(&charges));
-        let (store, sharing) = (store.clone(), sharing.clone());
-        let saving = move || {
-            let sharing = sharing.as_deref();
-            // What is left is tried again the next time.
-            let _left = !charges.catch_up(&store);
-            let knows_others = save(&spend, &store) && hear(&spend, &store, sharing);
-            let gateways = store.gateways().or(sharing.map(Sharing::gateways));
-            spend.divide(gateways.unwrap_or(1), knows_others);
+        tokio::time::sleep_until(stale).await;
+        spend.went_stale();
+        tokio::time::sleep_until(next).await;
+        let saved = {
+            let (spend, charges) = (Arc::clone(&spend), Arc::clone(&charges));
+            let (store, sharing) = (store.clone(), sharing.clone());
+            move || {
+                let sharing = sharing.as_deref();
+                // What is left is tried again the next time.
+                let _left = !charges.catch_up(&store);
+                let is_saved = save(&spend, &store);
+                let heard = Instant::now();
+                let knows_others = is_saved && hear(&spend, &store, sharing);
+                let gateways = store.gateways().or(sharing.map(Sharing::gateways));
+                spend.divide(gateways.unwrap_or(1), knows_others);
+                heard
+            }
         };
-        if tokio::task::spawn_blocking(saving).await.is_err() {
-            tracing::error!("saving spend panicked");
+        match tokio::task::spawn_blocking(saved).await {
+            Ok(heard) => stale = heard + KEEP_INTERVAL,
+            Err(_) => tracing::error!("saving spend panicked"),
         }
+        // From the end of a round, so that no two of them are closer than what was heard counts for.
+        next = Instant::now() + KEEP_INTERVAL;
     }
 }

@@ -88,6 +88,8 @@ pub struct Directory {
     generation: CachePadded<AtomicU64>,
     /// One change at a time, with the piece each credential lies in. Never taken while a request is admitted.
     changing: Mutex<HashMap<Named, u8>>,
+    /// What is in it could not be looked after for so long that nobody is let in by it.
+    stale: AtomicBool,
 }
 
 // === impl Digest ===
@@ -212,6 +214,7 @@ impl Directory {
             pieces: pieces.into_iter().map(ArcSwap::from_pointee).collect(),
             generation: CachePadded::new(AtomicU64::new(1)),
             changing: Mutex::new(places),
+            stale: AtomicBool::new(false),
         }
     }
 
@@ -280,10 +283,25 @@ impl Directory {
         Ok(was_there)
     }
 
+    /// Takes out which credentials of these tenants are not in `wanted`; by how much that moved the generation.
+    pub fn remove_others(&self, tenants: &HashSet<TenantId>, wanted: &HashMap<Digest, Holder>) -> u64 {
+        u64::from(self.reconciled(tenants, wanted, None).1)
+    }
+
     /// Makes the credentials of these tenants the ones in `wanted`: what is not among them goes, and what is missing comes in,
     /// unless the table is no longer in the state `as_of`. What stays keeps what is remembered of it. False where something that
     /// is missing was left out.
     pub fn reconcile(&self, tenants: &HashSet<TenantId>, wanted: &HashMap<Digest, Holder>, as_of: Option<u64>) -> bool {
+        self.reconciled(tenants, wanted, as_of).0
+    }
+
+    /// The same, with whether it changed anything.
+    fn reconciled(
+        &self,
+        tenants: &HashSet<TenantId>,
+        wanted: &HashMap<Digest, Holder>,
+        as_of: Option<u64>,
+    ) -> (bool, bool) {
         let mut places = self.changing.lock();
         let as_it_was = as_of == Some(self.generation());
         let mut missing: HashMap<u8, Vec<(Digest, Holder)>> = HashMap::new();
@@ -324,7 +342,17 @@ impl Directory {
         if changed_any {
             self.generation.fetch_add(1, Ordering::SeqCst);
         }
-        as_it_was || missing.is_empty()
+        (as_it_was || missing.is_empty(), changed_any)
+    }
+
+    /// Whether nobody is let in by it, as it could not be looked after for too long.
+    pub fn is_stale(&self) -> bool {
+        self.stale.load(Ordering::Relaxed)
+    }
+
+    /// Says so, or that it is looked after again.
+    pub fn set_stale(&self, stale: bool) -> bool {
+        self.stale.swap(stale, Ordering::Relaxed) != stale
     }
 
     /// Whether this credential lets anybody in.

@@ -73,13 +73,15 @@ pub enum Denied {
         /// Whose credential it is.
         caller: Caller,
     },
+    /// Whether a credential is still valid could not be asked for too long (`auth.max_stale_seconds`).
+    Stale,
 }
 
 impl Denied {
     /// A caller that is known and still not let in.
     pub fn caller(&self) -> Option<Caller> {
         match self {
-            Self::Unknown => None,
+            Self::Unknown | Self::Stale => None,
             Self::Role { caller, .. } | Self::OtherTenant { caller } => Some(*caller),
         }
     }
@@ -121,6 +123,7 @@ impl Guard {
         let named = presented.tenant.and_then(tenant::named);
         let (own, role, proof) = match known {
             Known::Bootstrap => (named.unwrap_or(TenantId::DEFAULT), Role::Admin, Proof::Bootstrap),
+            Known::Entry(_) if self.directory.is_stale() => return Err(Denied::Stale),
             Known::Entry(entry) => {
                 entry.touch(now_s);
                 match entry.holder {
@@ -251,6 +254,12 @@ impl From<Denied> for Refusal {
                 "permission_denied",
                 "`X-Service-Tenant-ID` names another tenant than the one this credential belongs to; leave it out",
             ),
+            Denied::Stale => Self::new(
+                503,
+                "storage_unavailable",
+                "the store that knows which credentials are valid has not answered for longer than auth.max_stale_seconds",
+            )
+            .header("Retry-After", 1),
         }
     }
 }

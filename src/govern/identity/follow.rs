@@ -60,6 +60,8 @@ impl Identities {
                 self.credentials_of(*tenant, &mut wanted)?;
             }
         }
+        // Whoever is shut out is so at once; who comes in waits for the rest.
+        let moved = self.directory.remove_others(tenants, &wanted);
         // What limits a key is there before it is.
         for tenant in tenants {
             match self.store.tenant(*tenant)? {
@@ -68,7 +70,7 @@ impl Identities {
             }
             self.reload_provider_keys(*tenant)?;
         }
-        Ok(self.directory.reconcile(tenants, &wanted, as_of))
+        Ok(self.directory.reconcile(tenants, &wanted, as_of.map(|generation| generation + moved)))
     }
 
     /// What lets somebody in as this tenant, but for what waits to be taken away.

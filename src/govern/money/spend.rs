@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use weir_config::settings::{Budgets, Window};
 use weir_config::vocab::{KeyId, TenantId};
 
-use self::cell::Cell;
+use self::cell::{Cell, Shares};
 use self::hold::Hold;
 use super::calendar::Period;
 
@@ -70,6 +70,8 @@ pub struct Spend {
     keeping: Mutex<()>,
     /// Into how many shares what is left of a budget is divided; one where no other gateway spends it.
     shares: AtomicU32,
+    /// Whether what the others have spent was heard lately enough for one call alone to take all that is left.
+    heard: AtomicBool,
 }
 
 /// What an agent has spent in one window, as it is kept over restarts.
@@ -153,6 +155,7 @@ impl Spend {
             dirty: AtomicBool::new(false),
             keeping: Mutex::new(()),
             shares: AtomicU32::new(1),
+            heard: AtomicBool::new(true),
         }
     }
 
@@ -187,8 +190,12 @@ impl Spend {
 
     /// Divides what is left of each budget among the gateways that spend it. With `gateways` of them, each of which writes down what it
     /// has spent and counts in the others' about once a second (`knows_others`), what they do not know of each other may take half
-    /// of what is left: then no budget is exceeded by more than two calls of each other gateway, however many calls come at once. A
-    /// gateway that cannot do so goes on with its part of what was left.
+    /// of what is left, and one call alone may take all of it. A gateway that cannot do so goes on with its part of what was left.
+    ///
+    /// Where a gateway's rounds are at least a second apart and it says by [`went_stale`](Self::went_stale) when what it heard is a second
+    /// old, each of the others has told at most once since: it lacks what that was and what is not told yet, one call each near the end
+    /// of a budget. So no budget is exceeded by more than two calls of each other gateway, however late rounds come; but a gateway
+    /// whose round stands still has its share of what was left when it last told, `left / 2n`, which the others cannot see.
     pub fn divide(&self, gateways: u32, knows_others: bool) {
         let shares = match gateways {
             0 | 1 => 1,
@@ -196,10 +203,17 @@ impl Spend {
             several => several,
         };
         self.shares.store(shares, Ordering::Relaxed);
+        self.heard.store(knows_others, Ordering::Release);
     }
 
-    fn shares(&self) -> u64 {
-        u64::from(self.shares.load(Ordering::Relaxed))
+    /// What was heard of the others is so old that they may have told twice since: until [`divide`](Self::divide) is called again a
+    /// call needs its share.
+    pub fn went_stale(&self) {
+        self.heard.store(false, Ordering::Release);
+    }
+
+    fn shares(&self) -> Shares {
+        Shares { of: u64::from(self.shares.load(Ordering::Relaxed)), alone: self.heard.load(Ordering::Acquire) }
     }
 
     /// The running windows of an agent, in the order of [`Window::ALL`].

@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn without_authentication_nothing_is_kept_back() {
-        let off = Redaction::new(&Auth { enabled: false, admin_key: None, token_key_file: None });
+        let off = Redaction::new(&Auth { enabled: false, admin_key: None, token_key_file: None, ..Auth::default() });
         assert!(!off.keeps(b"authorization", b"Bearer svc_x") && !off.is_exposed("/?key=svc_x"));
     }
 }

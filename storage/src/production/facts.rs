@@ -50,18 +50,35 @@ impl Production {
         shipped: impl FnOnce() -> Result<T, ReadError>,
         journal: impl FnOnce() -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
-        if !self.catch_up(store, CATCH_UP)? && self.shipping.failing().is_some() {
-            return journal();
+        self.answer_whole(store, shipped, journal).map(|(answer, _)| answer)
+    }
+
+    /// The same, with whether the answer has all that the journal held when it was asked for.
+    fn answer_whole<T>(
+        &self,
+        store: &Store,
+        shipped: impl FnOnce() -> Result<T, ReadError>,
+        journal: impl FnOnce() -> Result<T, ReadError>,
+    ) -> Result<(T, bool), ReadError> {
+        let whole = self.catch_up(store, CATCH_UP)?;
+        if !whole && self.shipping.failing().is_some() {
+            return Ok((journal()?, false));
         }
         match shipped() {
-            Err(ReadError::Unavailable { .. }) => journal(),
-            answer => answer,
+            Err(ReadError::Unavailable { .. }) => Ok((journal()?, false)),
+            answer => Ok((answer?, whole)),
         }
     }
 
-    /// A page from the journal may lack what only the analytics store has.
-    fn inexact<T>(page: Result<Paged<T>, ReadError>) -> Result<Paged<T>, ReadError> {
-        page.map(|page| Paged { total_is_exact: false, ..page })
+    /// A page. What is not shipped within the time that a question waits is not in it, which it says.
+    fn answer_page<T>(
+        &self,
+        store: &Store,
+        shipped: impl FnOnce() -> Result<Paged<T>, ReadError>,
+        journal: impl FnOnce() -> Result<Paged<T>, ReadError>,
+    ) -> Result<Paged<T>, ReadError> {
+        let (page, whole) = self.answer_whole(store, shipped, journal)?;
+        Ok(Paged { total_is_exact: page.total_is_exact && whole, ..page })
     }
 
     pub(crate) fn span(&self, store: &Store, tenant: TenantId, id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
@@ -139,8 +156,8 @@ impl Production {
         asked: &SpanFilter,
         page: Page,
     ) -> Result<Paged<SpanRecord>, ReadError> {
-        let journal = || Self::inexact(store.local_reads().list_spans(tenant, asked, page));
-        self.answer(store, || self.analytics.list_spans(self.scope(tenant), asked, page), journal)
+        let journal = || store.local_reads().list_spans(tenant, asked, page);
+        self.answer_page(store, || self.analytics.list_spans(self.scope(tenant), asked, page), journal)
     }
 
     pub(crate) fn list_findings(
@@ -149,8 +166,8 @@ impl Production {
         tenant: TenantId,
         page: Page,
     ) -> Result<Paged<SpanRecord>, ReadError> {
-        let journal = || Self::inexact(store.local_reads().list_findings(tenant, page));
-        self.answer(store, || self.analytics.list_findings(self.scope(tenant), page), journal)
+        let journal = || store.local_reads().list_findings(tenant, page);
+        self.answer_page(store, || self.analytics.list_findings(self.scope(tenant), page), journal)
     }
 
     pub(crate) fn list_traces(
@@ -160,8 +177,8 @@ impl Production {
         asked: &TraceFilter,
         page: Page,
     ) -> Result<Paged<TraceRecord>, ReadError> {
-        let journal = || Self::inexact(store.local_reads().list_traces(tenant, asked, page));
-        self.answer(store, || self.analytics.list_traces(self.scope(tenant), asked, page), journal)
+        let journal = || store.local_reads().list_traces(tenant, asked, page);
+        self.answer_page(store, || self.analytics.list_traces(self.scope(tenant), asked, page), journal)
     }
 
     pub(crate) fn list_sessions(
@@ -171,13 +188,15 @@ impl Production {
         asked: &SessionFilter,
         page: Page,
     ) -> Result<Paged<SessionRecord>, ReadError> {
-        let journal = || Self::inexact(store.local_reads().list_sessions(tenant, asked, page));
-        self.answer(store, || self.analytics.list_sessions(self.scope(tenant), asked, page), journal)
+        let journal = || store.local_reads().list_sessions(tenant, asked, page);
+        self.answer_page(store, || self.analytics.list_sessions(self.scope(tenant), asked, page), journal)
     }
 
     pub(crate) fn series(&self, store: &Store, tenant: TenantId, asked: &SeriesQuery) -> Result<Series, ReadError> {
         let journal = || store.local_reads().series(tenant, asked);
-        self.answer(store, || self.analytics.series(self.scope(tenant), asked), journal)
+        let (series, whole) = self.answer_whole(store, || self.analytics.series(self.scope(tenant), asked), journal)?;
+        // What only the analytics store or only the journal has is in no figure then.
+        Ok(Series { partial: series.partial || !whole, truncated: series.truncated || !whole, ..series })
     }
 
     pub(crate) fn stats(&self, store: &Store, tenant: TenantId) -> Result<Stats, ReadError> {
@@ -213,13 +232,12 @@ impl Production {
         }
         loop {
             let after = (place.start_us, u64::try_from(place.row).unwrap_or(0));
-            let spans = self.analytics.period(self.scope(tenant), after, end.micros(), PERIOD_SPANS)?;
-            let last = spans.len() < PERIOD_SPANS as usize;
+            let (spans, more) = self.analytics.period(self.scope(tenant), after, end.micros(), PERIOD_SPANS)?;
             for (span, mark) in spans {
                 *place = SpanPlace { start_us: span.start_time.micros(), row: mark.seq.cast_signed() };
                 take(span);
             }
-            if last {
+            if !more {
                 return Ok(false);
             }
             if Instant::now() >= until {

@@ -19,7 +19,10 @@ use crate::usage::{CacheMiss, PromptSums, Series, SeriesPoint, SeriesQuery, Sess
 
 /// Spans of one trace that are read.
 const TRACE_SPANS_MAX: u32 = 10_000;
+/// Spans that one question for whole ones names: a statement has a length, too.
+const KEYS_MAX: usize = 1_000;
 const NANO: f64 = 1e9;
+const HOUR_US: i64 = 3_600_000_000;
 
 /// Conditions with their values.
 pub(super) struct Asked {
@@ -97,9 +100,39 @@ struct Id {
     seq: u64,
 }
 
+impl Id {
+    fn key(&self) -> Key {
+        Key { start_us: self.start_us, id: self.id }
+    }
+}
+
+/// Where a span lies.
+#[derive(Deserialize)]
+struct Key {
+    start_us: i64,
+    id: Uuid,
+}
+
 #[derive(Deserialize)]
 struct Total {
     total: u64,
+}
+
+/// How many points each bucket of so many shows so that all together fit: the highest level at which what sticks out is cut, and the
+/// last of the earlier buckets that have one more each.
+fn shared_out(buckets: &[u64], room: u64) -> (u64, Option<usize>) {
+    let total = |level: u64| buckets.iter().map(|points| (*points).min(level)).sum::<u64>();
+    if total(u64::MAX) <= room {
+        return (buckets.iter().copied().max().unwrap_or(0), None);
+    }
+    let (mut fits, mut exceeds) = (0, room.saturating_add(1));
+    while exceeds - fits > 1 {
+        let middle = fits.midpoint(exceeds);
+        *(if total(middle) <= room { &mut fits } else { &mut exceeds }) = middle;
+    }
+    let spare = usize::try_from(room - total(fits)).unwrap_or(usize::MAX);
+    let longer = buckets.iter().enumerate().filter(|(_, points)| **points > fits).map(|(at, _)| at);
+    (fits, longer.take(spare).last())
 }
 
 /// Spans with the order in which they came.
@@ -111,24 +144,46 @@ impl Analytics {
         Ok(rows.first().map_or(0, |row| row.total))
     }
 
-    /// Whole spans by their ids, in no order; `start` bounds where they are looked for.
-    fn whole(&self, scope: Scope, condition: &str, params: Params, texts: bool) -> Result<Vec<Marked>, ReadError> {
+    /// Where the spans of a condition lie that no version of a span changes the answer to. The narrow table says it, by the indexes that
+    /// it has of traces and spans; what it does not have yet is in the journal.
+    fn keys(&self, scope: Scope, condition: &str, params: &Params) -> Result<Vec<Key>, ReadError> {
         let asked = Asked::of(scope);
-        let columns = if texts { wide::COLUMNS } else { wide::COLUMNS_BARE };
-        let mut all = params;
+        let mut all = params.clone();
         all.append(&asked.params);
         let question = format!(
-            "SELECT {columns} FROM weir_spans FINAL WHERE {} AND {condition} ORDER BY start_us, seq LIMIT {TRACE_SPANS_MAX} \
-             SETTINGS do_not_merge_across_partitions_select_final = 1",
+            "SELECT DISTINCT start_us, span_id AS id FROM weir_calls WHERE {} AND {condition} ORDER BY start_us LIMIT {TRACE_SPANS_MAX}",
             asked.conditions
         );
-        let rows: Vec<Wide> = self.ask(&question, &all)?;
-        rows.into_iter().map(|row| row.span().ok_or(ReadError::Damaged { row: 0 })).collect()
+        self.ask(&question, &all)
+    }
+
+    /// Whole spans by where they lie, in order of start and arrival. What bounds them goes before the choice of the latest version and
+    /// before the texts are read.
+    fn whole(&self, scope: Scope, keys: &[Key], texts: bool) -> Result<Vec<Marked>, ReadError> {
+        let asked = Asked::of(scope);
+        let columns = if texts { wide::COLUMNS } else { wide::COLUMNS_BARE };
+        let mut spans: Vec<Marked> = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(KEYS_MAX) {
+            // Numbers and ids that are our own: they may stand in the statement, which is longer than an address may be.
+            let starts = keys.iter().map(|key| key.start_us.to_string()).collect::<Vec<_>>().join(",");
+            let ids = keys.iter().map(|key| format!("'{}'", key.id)).collect::<Vec<_>>().join(",");
+            let question = format!(
+                "SELECT {columns} FROM weir_spans FINAL PREWHERE {} AND start_us IN ({starts}) AND span_id IN ({ids}) \
+                 SETTINGS do_not_merge_across_partitions_select_final = 1",
+                asked.conditions
+            );
+            for row in self.ask::<Wide>(&question, &asked.params)? {
+                spans.push(row.span().ok_or(ReadError::Damaged { row: 0 })?);
+            }
+        }
+        spans.sort_by_key(|(span, mark)| (span.start_time, mark.seq));
+        Ok(spans)
     }
 
     pub(super) fn span(&self, scope: Scope, id: SpanId) -> Result<Option<Marked>, ReadError> {
         let params = Params::default().with("id", uuid(id.as_bytes()));
-        Ok(self.whole(scope, "span_id = {id:UUID}", params, true)?.into_iter().next())
+        let keys = self.keys(scope, "span_id = {id:UUID}", &params)?;
+        Ok(self.whole(scope, &keys, true)?.into_iter().next())
     }
 
     /// The newest span that other systems know by these 8 bytes.
@@ -136,13 +191,15 @@ impl Analytics {
         // As a UUID is written: its low half is its last two groups.
         let text = SpanId::from_w3c(id).to_string();
         let params = Params::default().with("low", text.get(19..).unwrap_or_default());
-        Ok(self.whole(scope, "endsWith(toString(span_id), {low:String})", params, true)?.pop())
+        let keys = self.keys(scope, "endsWith(toString(span_id), {low:String})", &params)?;
+        Ok(self.whole(scope, keys.last().map_or(&[], std::slice::from_ref), true)?.pop())
     }
 
     /// The spans of a trace, in order of start and arrival.
     pub(super) fn spans_of_trace(&self, scope: Scope, id: TraceId) -> Result<Vec<Marked>, ReadError> {
         let params = Params::default().with("id", uuid(id.as_bytes()));
-        self.whole(scope, "trace_id = {id:UUID}", params, true)
+        let keys = self.keys(scope, "trace_id = {id:UUID}", &params)?;
+        self.whole(scope, &keys, true)
     }
 
     fn page_of(&self, scope: Scope, asked: &Asked, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
@@ -162,17 +219,11 @@ impl Analytics {
             page.limit
         );
         let ids: Vec<Id> = self.ask(&question, &params)?;
-        let (Some(newest), Some(oldest)) = (ids.first(), ids.last()) else {
+        let Some(oldest) = ids.last() else {
             return Ok(Paged { offset: passed, ..Paged::new(Vec::new(), total, page) });
         };
-        let list = ids.iter().map(|id| format!("'{}'", id.id)).collect::<Vec<_>>().join(",");
-        let within = Params::default()
-            .with("low", oldest.start_us)
-            .with("high", newest.start_us)
-            .with("ids", format!("[{list}]"));
-        let condition = "start_us >= {low:Int64} AND start_us <= {high:Int64} AND has({ids:Array(UUID)}, span_id)";
         let mut found: HashMap<Uuid, SpanRecord> = self
-            .whole(scope, condition, within, page.texts)?
+            .whole(scope, &ids.iter().map(Id::key).collect::<Vec<_>>(), page.texts)?
             .into_iter()
             .map(|(span, _)| (uuid(span.span_id.as_bytes()), span))
             .collect();
@@ -212,17 +263,19 @@ impl Analytics {
         asked: &TraceFilter,
         page: Page,
     ) -> Result<Paged<TraceRecord>, ReadError> {
-        // A trace is what its first span is: only spans before which the trace has none are looked at.
-        let mut first = Asked::of(scope);
+        // A trace is what its first span is, so that one has to fit: all of a trace's spans are looked at, and of each the first.
+        let mut first = Asked { conditions: "1".to_owned(), params: Asked::of(scope).params };
         first.times(asked.start_time, asked.end_time);
         first.and("provider = {provider:String}", "provider", asked.provider.as_ref());
         first.and("model = {model:String}", "model", asked.model.as_ref());
         first.facets(&asked.facets);
-        let whole = Asked::of(scope);
+        let fits = match first.conditions.as_str() {
+            "1" => String::new(),
+            conditions => format!(" HAVING argMin(toUInt8(ifNull({conditions}, 0)), (start_us, seq, span_id)) = 1"),
+        };
         let heads = format!(
-            "(SELECT * FROM weir_calls FINAL WHERE {}) AS c WHERE {} AND (start_us, seq, span_id) IN \
-             (SELECT min((start_us, seq, span_id)) FROM weir_calls FINAL WHERE {} GROUP BY trace_id)",
-            whole.conditions, first.conditions, whole.conditions
+            "(SELECT trace_id AS id, min((start_us, seq, span_id)) AS head FROM weir_calls FINAL WHERE {} GROUP BY trace_id{fits})",
+            Asked::of(scope).conditions
         );
         let total = self.total(&heads, &first)?;
         let mut params = first.params.clone();
@@ -231,19 +284,19 @@ impl Analytics {
         if let Some(place) = page.after {
             params.put("after_us", &place.start_us.to_string());
             params.put("after_seq", &place.row.cast_unsigned().to_string());
-            after.push_str(" AND (start_us, seq) < ({after_us:Int64}, {after_seq:UInt64})");
+            after.push_str(" WHERE (head.1, head.2) < ({after_us:Int64}, {after_seq:UInt64})");
         }
         let offset = page.after.map_or(page.offset, |after| after.skip);
         let question = format!(
-            "SELECT trace_id AS id, start_us, seq FROM {heads}{after} ORDER BY start_us DESC, seq DESC, span_id DESC LIMIT {} OFFSET {offset}",
+            "SELECT id, head.1 AS start_us, head.2 AS seq FROM {heads}{after} ORDER BY head DESC LIMIT {} OFFSET {offset}",
             page.limit
         );
         let ids: Vec<Id> = self.ask(&question, &params)?;
         let list = ids.iter().map(|id| format!("'{}'", id.id)).collect::<Vec<_>>().join(",");
         let mut spans: HashMap<Uuid, Vec<SpanRecord>> = HashMap::new();
         if !ids.is_empty() {
-            let within = Params::default().with("ids", format!("[{list}]"));
-            for (span, _) in self.whole(scope, "has({ids:Array(UUID)}, trace_id)", within, page.texts)? {
+            let keys = self.keys(scope, &format!("trace_id IN ({list})"), &Params::default())?;
+            for (span, _) in self.whole(scope, &keys, page.texts)? {
                 spans.entry(uuid(span.trace_id.as_bytes())).or_default().push(span);
             }
         }
@@ -353,54 +406,75 @@ impl Analytics {
         Ok(Paged { next, offset: skipped, ..Paged::new(data, total, page) })
     }
 
+    /// As the other profiles answer: whole hours, the costliest of a bucket first, and the room shared out between the buckets.
     pub(super) fn series(&self, scope: Scope, asked: &SeriesQuery) -> Result<Series, ReadError> {
         #[derive(Deserialize)]
         struct Row {
             bucket: i64,
             name: Option<String>,
+            is_shown: u8,
             calls: u64,
             failed: u64,
             tokens: u64,
             cost: i64,
         }
-        let bucket_us = i64::from(asked.bucket_hours) * 3_600_000_000;
+        #[derive(Deserialize)]
+        struct Bucket {
+            bucket: i64,
+            points: u64,
+        }
+        let bucket_us = i64::from(asked.bucket_hours.max(1)) * HOUR_US;
         let start_us = asked.start.micros().div_euclid(bucket_us) * bucket_us;
+        let last_us = asked.end.micros().saturating_sub(1).div_euclid(HOUR_US) * HOUR_US;
         let mut conditions = Asked::of(scope);
         conditions.and("start_us >= {start:Int64}", "start", Some(start_us));
-        conditions.and("start_us < {end:Int64}", "end", Some(asked.end.micros()));
+        conditions.and("start_us < {end:Int64}", "end", Some(last_us.saturating_add(HOUR_US)));
         conditions.and("agent_id = {agent:String}", "agent", asked.agent_id.as_ref());
         conditions.and("session_id = {session:String}", "session", asked.session_id.as_ref());
         conditions.and("model = {model:String}", "model", asked.model.as_ref());
         let name = match asked.split {
             Split::Tenant => "CAST(NULL AS Nullable(String))",
             Split::Agent => "agent_id",
-            Split::Model => "model",
+            Split::Model => "CAST(model AS Nullable(String))",
             Split::Session => "session_id",
-            Split::Client => "client",
+            Split::Client => "CAST(client AS Nullable(String))",
         };
-        let limit = u64::from(asked.points_max) + 1;
-        let question = format!(
-            "SELECT intDiv(start_us, {bucket_us}) * {bucket_us} AS bucket, {name} AS name, count() AS calls, \
+        let summed = format!(
+            "SELECT start_us - positiveModulo(start_us, {bucket_us}) AS bucket, {name} AS name, count() AS calls, \
              countIf(status >= 400 OR error_type IS NOT NULL) AS failed, sum(total_tokens) AS tokens, \
-             toInt64(sum(ifNull(cost_nano_usd, 0))) AS cost FROM weir_calls FINAL WHERE {} GROUP BY bucket, name \
-             ORDER BY bucket, cost DESC, calls DESC, name LIMIT {limit}",
+             toInt64(sum(ifNull(cost_nano_usd, 0))) AS cost FROM weir_calls FINAL WHERE {} GROUP BY bucket, name",
             conditions.conditions
         );
+        let question = format!("SELECT bucket, count() AS points FROM ({summed}) GROUP BY bucket ORDER BY bucket");
+        let buckets: Vec<Bucket> = self.ask(&question, &conditions.params)?;
+        let counts: Vec<u64> = buckets.iter().map(|bucket| bucket.points).collect();
+        let (level, more) = shared_out(&counts, u64::from(asked.points_max));
+        // Buckets up to this one hold one point more.
+        let shown = match more.and_then(|at| buckets.get(at)) {
+            Some(last) => format!("s.nth <= {level} + (s.bucket <= {})", last.bucket),
+            None => format!("s.nth <= {level}"),
+        };
+        let question = format!(
+            "SELECT s.bucket AS bucket, {shown} AS is_shown, if({shown}, any(s.name), NULL) AS name, \
+             sum(s.calls) AS calls, sum(s.failed) AS failed, sum(s.tokens) AS tokens, sum(s.cost) AS cost FROM \
+             (SELECT *, row_number() OVER (PARTITION BY bucket ORDER BY cost DESC, calls DESC, name) AS nth FROM ({summed})) AS s \
+             GROUP BY s.bucket, {shown}, if({shown}, s.nth, 0) ORDER BY s.bucket, {shown} DESC, min(s.nth)"
+        );
         let rows: Vec<Row> = self.ask(&question, &conditions.params)?;
-        let mut points: Vec<SeriesPoint> = rows
-            .into_iter()
-            .map(|row| SeriesPoint {
+        let mut series = Series::default();
+        for row in rows {
+            let into = if row.is_shown > 0 { &mut series.points } else { &mut series.others };
+            into.push(SeriesPoint {
                 start_time: Timestamp::from_micros(row.bucket),
                 name: row.name,
                 calls: row.calls,
                 failed_calls: row.failed,
                 total_tokens: row.tokens,
                 total_cost_usd: row.cost as f64 / NANO,
-            })
-            .collect();
-        let truncated = points.len() > asked.points_max as usize;
-        points.truncate(asked.points_max as usize);
-        Ok(Series { points, truncated, ..Series::default() })
+            });
+        }
+        series.truncated = !series.others.is_empty();
+        Ok(series)
     }
 
     pub(super) fn stats(&self, scope: Scope) -> Result<Stats, ReadError> {
@@ -417,10 +491,10 @@ impl Analytics {
         }
         let asked = Asked::of(scope);
         let question = format!(
-            "SELECT uniqExact(trace_id) AS traces, count() AS spans, toUInt64(sum(c.findings)) AS findings, sum(total_tokens) AS tokens, \
-             toInt64(sum(ifNull(cost_nano_usd, 0))) AS cost, sum(c.bytes) AS bytes, min(start_us) AS oldest, \
-             ifNull((SELECT max(begins) FROM (SELECT min(start_us) AS begins FROM weir_calls FINAL WHERE {0} GROUP BY trace_id)), 0) \
-             AS newest FROM weir_calls AS c FINAL WHERE {0}",
+            "SELECT * FROM (SELECT count() AS spans, toUInt64(sum(c.findings)) AS findings, sum(c.total_tokens) AS tokens, \
+             toInt64(sum(ifNull(c.cost_nano_usd, 0))) AS cost, sum(c.bytes) AS bytes, min(c.start_us) AS oldest \
+             FROM weir_calls AS c FINAL WHERE {0}) AS sums, (SELECT count() AS traces, max(begins) AS newest FROM \
+             (SELECT min(start_us) AS begins FROM weir_calls FINAL WHERE {0} GROUP BY trace_id)) AS heads",
             asked.conditions
         );
         let rows: Vec<Row> = self.ask(&question, &asked.params)?;
@@ -491,24 +565,24 @@ impl Analytics {
         })
     }
 
-    /// Spans of a period in order of start and arrival, from behind a place on.
+    /// Spans of a period in order of start and arrival, from behind a place on, and whether there may be more.
     pub(super) fn period(
         &self,
         scope: Scope,
         after: (i64, u64),
         end_us: i64,
         limit: u32,
-    ) -> Result<Vec<Marked>, ReadError> {
+    ) -> Result<(Vec<Marked>, bool), ReadError> {
         let asked = Asked::of(scope);
         let params = asked.params.clone().with("after_us", after.0).with("after_seq", after.1).with("end", end_us);
         let question = format!(
-            "SELECT {} FROM weir_spans FINAL WHERE {} AND start_us >= {{after_us:Int64}} AND start_us < {{end:Int64}} AND \
-             (start_us, seq) > ({{after_us:Int64}}, {{after_seq:UInt64}}) ORDER BY start_us, seq LIMIT {limit}",
-            wide::COLUMNS,
+            "SELECT start_us, span_id AS id FROM weir_calls FINAL WHERE {} AND start_us >= {{after_us:Int64}} AND start_us < {{end:Int64}} \
+             AND (start_us, seq) > ({{after_us:Int64}}, {{after_seq:UInt64}}) ORDER BY start_us, seq LIMIT {limit} \
+             SETTINGS do_not_merge_across_partitions_select_final = 1",
             asked.conditions
         );
-        let rows: Vec<Wide> = self.ask(&question, &params)?;
-        rows.into_iter().map(|row| row.span().ok_or(ReadError::Damaged { row: 0 })).collect()
+        let keys: Vec<Key> = self.ask(&question, &params)?;
+        Ok((self.whole(scope, &keys, true)?, keys.len() >= limit as usize))
     }
 
     /// Takes a trace out, every version of every span.

@@ -25,8 +25,12 @@ const AWAY_FOR: Duration = Duration::from_millis(300);
 const IDLE_MAX: usize = 4;
 /// Attempts at a change that another one stood in the way of.
 const ATTEMPTS: u32 = 5;
-const BEGIN: &str =
-    "SET LOCAL statement_timeout = '5s'; SET LOCAL lock_timeout = '2s'; SET LOCAL synchronous_commit = on";
+/// Begins a transaction that reads, and one that writes: in one exchange, so that a question is three of them and a change that is
+/// polled for is known sooner.
+const BEGIN_READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '5s'; \
+     SET LOCAL lock_timeout = '2s'; SET LOCAL synchronous_commit = on";
+const BEGIN_WRITING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL statement_timeout = '5s'; \
+     SET LOCAL lock_timeout = '2s'; SET LOCAL synchronous_commit = on";
 
 /// What a transaction failed by.
 #[derive(Debug)]
@@ -159,9 +163,9 @@ pub(super) fn tenant_of(row: &Row, column: usize) -> Result<TenantId, Fail> {
     Ok(TenantId::from_bytes(*col::<Uuid>(row, column)?.as_bytes()))
 }
 
-/// One transaction.
+/// One transaction; who begins it ends it.
 pub(super) struct Tx<'a> {
-    inner: postgres::Transaction<'a>,
+    inner: &'a mut Client,
     /// This gateway.
     pub(super) node: Uuid,
 }
@@ -197,6 +201,15 @@ impl Tx<'_> {
     /// Waits for a lock that ends with the transaction.
     pub(super) fn lock(&mut self, what: i64) -> Result<(), Fail> {
         self.rows("SELECT pg_advisory_xact_lock($1)", &[P::from(what)]).map(|_| ())
+    }
+}
+
+/// What failed on a connection that can no longer be used.
+fn gone(fail: Fail) -> Fail {
+    match fail {
+        Fail::Write(error) => Fail::Write(error),
+        Fail::Damaged => Fail::Damaged,
+        other => Fail::Gone(other.reason()),
     }
 }
 
@@ -321,18 +334,15 @@ impl Relational {
         make: &mut dyn FnMut(&mut Tx<'_>) -> Result<T, Fail>,
         committing: &mut bool,
     ) -> Result<T, Fail> {
-        let builder = client.build_transaction();
-        let inner = if reads {
-            builder.isolation_level(postgres::IsolationLevel::RepeatableRead).read_only(true).start()?
-        } else {
-            builder.isolation_level(postgres::IsolationLevel::ReadCommitted).start()?
-        };
-        let mut tx = Tx { inner, node: self.node };
-        tx.batch(BEGIN)?;
-        let made = make(&mut tx)?;
+        client.batch_execute(if reads { BEGIN_READING } else { BEGIN_WRITING })?;
+        let made = make(&mut Tx { inner: client, node: self.node });
+        if let Err(fail) = made {
+            // Nothing of it stays; where it cannot be said, the connection is gone and the server undoes it.
+            return Err(if client.batch_execute("ROLLBACK").is_ok() { fail } else { gone(fail) });
+        }
         *committing = !reads;
-        tx.inner.commit()?;
-        Ok(made)
+        client.batch_execute("COMMIT")?;
+        made
     }
 
     /// Whether it answers.

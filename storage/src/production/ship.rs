@@ -350,6 +350,11 @@ impl Production {
         Ok(self.shipping.wait_for(end, within))
     }
 
+    /// Has all that the journal holds shipped before it is closed; false where that takes longer, or nothing is taken.
+    pub(crate) fn ship_rest(&self, store: &Store, within: Duration) -> bool {
+        self.shipping.failing().is_none() && self.catch_up(store, within).unwrap_or(false)
+    }
+
     /// Whether the journal holds what the analytics store lacks.
     pub(crate) fn backlog(&self, store: &Store) -> u64 {
         let end = store.end().map_or(0, Cursor::place);

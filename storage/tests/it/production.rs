@@ -11,6 +11,7 @@ use weir_storage::audit::AuditEvent;
 use weir_storage::query::SpanFilter;
 use weir_storage::record::SpanRecord;
 use weir_storage::tenants::{KeyRecord, NewTenant};
+use weir_storage::usage::{SeriesPoint, SeriesQuery, Split};
 use weir_storage::{AuditLog as _, OpenError, Registry as _, SpanLog as _, SpendBook as _, SpendRow, Store};
 
 use crate::journals::gateway;
@@ -167,7 +168,7 @@ fn a_migration_that_may_not_run_is_named() {
     let error = opened(&stores).err().unwrap();
     assert!(error.is_lasting() && error.to_string().contains("weir migrate --config"), "{error}");
     let done = Store::migrate_stores(&stores).unwrap();
-    assert_eq!((done.relational, done.analytics), (2, 1));
+    assert_eq!((done.relational, done.analytics), (3, 1));
     assert_eq!(Store::migrate_stores(&stores).unwrap(), weir_storage::Migrated::default());
     assert!(opened(&stores).is_ok());
 }
@@ -232,4 +233,63 @@ fn changes_are_refused_while_the_relational_store_is_away_and_spans_are_not() {
     assert_eq!(total(store, tenant(1)), 1);
     three.relational.start();
     wait_for("it answers again", || store.tenant(tenant(1)).is_ok_and(|found| found.is_some()));
+}
+
+/// Answers that have no room for all there is are the same in both profiles: what is shown, what the rest comes to, and to which hour
+/// a period is rounded.
+#[test]
+#[ignore = "starts three stores: .ci/full"]
+fn a_series_is_cut_as_in_the_other_profile() {
+    const HOUR: i64 = 3_600_000_000;
+    let folder = TempDir::new().unwrap();
+    let lite = Store::open(crate::support::options(crate::support::file(&folder.path().join("lite.db")))).unwrap();
+    let gateways = Gateways::on(shared(), &name(), 1);
+    let production = &gateways.stores[0];
+    // Over five hours, in no order, of names and costs that are all different.
+    let calls = (0..400_i64).map(|at| {
+        let (hour, agent) = (at * at % 5, at % (3 + 40 * (at % 2)));
+        let cost = (at * 7_919 % 1_000_003) as f64 * 1e-6;
+        SpanRecord {
+            agent_id: (agent > 0).then(|| format!("agent-{agent}")),
+            session_id: Some(format!("session-{at}")),
+            model: Some(format!("model-{}", at % 7)),
+            estimated_cost_usd: Some(cost),
+            status_code: Some(if at % 9 == 0 { 500 } else { 200 }),
+            ..of(1, hour * HOUR + at)
+        }
+    });
+    let calls: Vec<SpanRecord> = calls.collect();
+    put(&lite, calls.clone());
+    put(production, calls);
+    for split in [Split::Tenant, Split::Agent, Split::Model, Split::Session, Split::Client] {
+        for (bucket_hours, points_max) in [(1, 3), (1, 7), (1, 16), (1, 100), (1, 10_000), (24, 1), (24, 20)] {
+            let asked = SeriesQuery {
+                start: Timestamp::from_micros(HOUR / 2),
+                // Within an hour, all of which counts.
+                end: Timestamp::from_micros(3 * HOUR + HOUR / 2),
+                bucket_hours,
+                split,
+                agent_id: None,
+                session_id: None,
+                model: None,
+                points_max,
+            };
+            let (ours, theirs) =
+                (production.series(tenant(1), &asked).unwrap(), lite.series(tenant(1), &asked).unwrap());
+            let shape = |points: &[SeriesPoint]| {
+                let of = |point: &SeriesPoint| {
+                    let nano_usd = (point.total_cost_usd * 1e9).round() as i64;
+                    let start = point.start_time.micros();
+                    (start, point.name.clone(), point.calls, point.failed_calls, point.total_tokens, nano_usd)
+                };
+                points.iter().map(of).collect::<Vec<_>>()
+            };
+            let what = format!("{split:?} {bucket_hours} {points_max}");
+            assert_eq!(shape(&ours.points), shape(&theirs.points), "{what}");
+            assert_eq!(shape(&ours.others), shape(&theirs.others), "{what}");
+            assert_eq!((ours.truncated, ours.partial), (theirs.truncated, theirs.partial), "{what}");
+            assert!(ours.points.len() <= points_max as usize);
+        }
+    }
+    assert!(lite.close(PATIENCE) && production.close(PATIENCE));
 }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{PATIENCE, call, do_without, eventually};
+use crate::{gateways, stores};
 
 /// `server.io_driver`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +86,17 @@ fn with_guest(guest: &str, args: &[&str]) -> Command {
 
 /// What the second stage may take of a core; nothing where a test does not say so.
 pub(crate) const SECOND_STAGE: &str = "SERVICE_SECOND_STAGE_CPU_SHARE";
+
+/// The `storage` block of a gateway that is told nothing else: a database in its folder. `WEIR_TEST_PROFILE=production` makes it databases
+/// of its own in three stores that all tests of the process share, and the file their journal.
+fn own_storage(folder: &Path) -> String {
+    let file = folder.join("weir.db");
+    match std::env::var("WEIR_TEST_PROFILE").as_deref() {
+        Ok("production") => gateways::storage(stores::shared(), &stores::name(), &file.display().to_string()),
+        Ok(other) => panic!("WEIR_TEST_PROFILE: `{other}` is no profile that tests are run on"),
+        Err(_) => format!("{{database_path: '{}'}}", file.display()),
+    }
+}
 
 /// A configuration in the making.
 #[derive(Clone)]
@@ -174,8 +186,7 @@ impl Setup {
         let place = if self.off_disk && in_memory.is_dir() { in_memory.to_owned() } else { std::env::temp_dir() };
         let folder = TempDir::new_in(place).expect("a temporary folder");
         let config = folder.path().join("service.yaml");
-        let storage =
-            self.storage.unwrap_or_else(|| format!("{{database_path: '{}'}}", folder.path().join("weir.db").display()));
+        let storage = self.storage.unwrap_or_else(|| own_storage(folder.path()));
         let text = format!(
             "listen_addr: 127.0.0.1:0\nupstream_url: {}\nstorage: {storage}\nserver: {{io_driver: {}{}}}\n{}",
             self.upstream,

@@ -25,7 +25,7 @@ fn guard_with(enabled: bool) -> Guard {
         (Digest::of(ADMIN_KEY), holder(3, Role::Admin)),
         (Digest::of(TOKEN), Holder::Token { tenant_id: OWN }),
     ]);
-    let auth = Auth { enabled, admin_key: Some(SharedSecret::new(ADMIN)), token_key_file: None };
+    let auth = Auth { enabled, admin_key: Some(SharedSecret::new(ADMIN)), token_key_file: None, ..Auth::default() };
     Guard::new(&auth, Arc::new(directory))
 }
 

@@ -12,6 +12,15 @@ pub(super) const SPENT_MAX: u64 = 1 << 62;
 /// What one call counts at most, nanodollars (72 million dollars).
 const CALL_MAX: u64 = 1 << 56;
 
+/// What a gateway may take of what is left of a budget.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shares {
+    /// One of so many shares; all of it where that is one.
+    pub(super) of: u64,
+    /// One call alone may take more than that.
+    pub(super) alone: bool,
+}
+
 /// One window's spend in one period.
 pub(super) struct Cell {
     pub(super) period: Period,
@@ -36,14 +45,14 @@ impl Cell {
         Arc::new(Self { period, since_s, committed, spent, published, warned: AtomicBool::new(false) })
     }
 
-    /// Adds `amount` unless that exceeds `limit`. Where `shares` is above one, what others do not know of yet may take one of so many
-    /// shares of what is left; one call alone may take all of it.
-    pub(super) fn commit(&self, amount: u64, limit: u64, shares: u64) -> bool {
-        let published = if shares > 1 { self.published.load(Ordering::Acquire) } else { 0 };
+    /// Adds `amount` unless that exceeds `limit`. Where there are several shares, what others do not know of yet may take one of so many
+    /// of what is left; one call alone may take all of it, where [`Shares::alone`] allows that.
+    pub(super) fn commit(&self, amount: u64, limit: u64, shares: Shares) -> bool {
+        let published = if shares.of > 1 { self.published.load(Ordering::Acquire) } else { 0 };
         let fits_share = |committed: u64, sum: u64| {
-            shares <= 1
-                || committed <= published
-                || sum.saturating_sub(published) <= limit.saturating_sub(published) / shares
+            shares.of <= 1
+                || (shares.alone && committed <= published)
+                || sum.saturating_sub(published) <= limit.saturating_sub(published) / shares.of
         };
         let fits = |committed: u64| {
             let sum = committed.checked_add(amount).filter(|sum| *sum <= limit)?;

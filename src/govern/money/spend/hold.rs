@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use weir_config::settings::{Budgets, Window};
 use weir_config::vocab::{KeyId, TenantId};
 
-use super::cell::Cell;
+use super::cell::{Cell, Shares};
 use super::{Spend, WindowSpend, key_account};
 
 /// Whose budget it is.
@@ -92,7 +92,7 @@ impl Hold {
         at: usize,
         cells: [Arc<Cell>; 4],
         budgets: &Budgets,
-        (estimate, shares): (u64, u64),
+        (estimate, shares): (u64, Shares),
     ) -> Result<Self, Exceeded> {
         for (index, ((cell, budget), window)) in cells.iter().zip(budgets).zip(Window::ALL).enumerate() {
             let limit = budget.map_or(u64::MAX, |budget| budget.hard_nano_usd);

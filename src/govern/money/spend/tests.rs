@@ -515,4 +515,7 @@ fn a_gateway_that_is_alone_has_all_of_a_budget_and_one_of_several_a_share() {
     assert_eq!(std::iter::from_fn(|| all_fits(&spend).map(|call| drop(call.settle(50)))).count(), 4, "its third");
     spend.divide(3, true);
     assert!(spend.reserve(tenant("b"), "bot", &limits, &FREE, 600, NOON).is_ok(), "one call alone may take all");
+    spend.went_stale();
+    let asked = |cost| spend.reserve(tenant("c"), "bot", &limits, &FREE, cost, NOON).is_ok();
+    assert!(!asked(600) && asked(100), "not where what was heard is old: then a call needs its share");
 }

@@ -111,7 +111,12 @@ impl Side {
         })
         .unwrap();
         let identities = Arc::new(Identities::load(Arc::new(store.clone()), None).unwrap());
-        let auth = Auth { enabled: true, admin_key: Some(SharedSecret::new(BOOTSTRAP)), token_key_file: None };
+        let auth = Auth {
+            enabled: true,
+            admin_key: Some(SharedSecret::new(BOOTSTRAP)),
+            token_key_file: None,
+            ..Auth::default()
+        };
         let guard = Guard::new(&auth, Arc::clone(identities.directory()));
         let api = World::over(Arc::new(store.clone())).api().with_identities(Arc::clone(&identities));
         let api = api.with_builder(ReportBuilder::new(Arc::new(store.clone()), || {}));

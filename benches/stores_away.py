@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""The profile `production` under load: each store away for a while, and what a call costs beside the profile `lite`.
+
+    benches/stores_away.py --loadtest target/release/weir-loadtest --weir target/release/weir [--rate 1000] [--away 60]
+
+PostgreSQL, Redis and chdb behind the shim of the tests are started in a temporary directory and ended with it. For each of the three a
+gateway gets `--rate` calls a second for ten seconds more than `--away` on both sides of it; ten seconds after the first call the store is
+killed, and started again on its folder `--away` seconds later. Reported: calls that failed (none may), how long after the load's end all
+of them were in the analytics store, and whether as many are there, each once, as were answered.
+
+`--cost` rounds compare CPU time per call of a gateway with a file and of one with the stores, in turn; shipping is part of it, as the
+thread that ships is the gateway's. Exit code: 0 as promised, 1 not, 2 it could not be done.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+import side_by_side as bench
+
+ROOT = bench.HERE.parent
+AROUND_S = 10
+# How long after the load's end all calls have to be in the analytics store.
+DRAINED_S = 60
+# Whoever waits longer than this for a store to start has none.
+START_S = 60
+
+
+class Store:
+    """One of the three, on a folder of its own."""
+
+    def __init__(self, name, folder, command, prepare=None):
+        self.name, self.folder, self.port = name, folder, bench.free_port()
+        folder.mkdir()
+        self.child, self.command = None, command
+        if prepare:
+            prepare(folder)
+        self.start()
+
+    def start(self):
+        until = time.monotonic() + START_S
+        while time.monotonic() < until:
+            log = open(self.folder.with_suffix(".log"), "ab")
+            self.child = subprocess.Popen(self.command(self), stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/")
+            while self.child.poll() is None and time.monotonic() < until:
+                with contextlib.suppress(OSError), bench.socket.create_connection(("127.0.0.1", self.port), 1):
+                    return
+                time.sleep(0.05)
+            # After a kill PostgreSQL refuses to start until its children have noticed.
+            time.sleep(0.2)
+        raise bench.SetupError(f"{self.name} does not start\n{bench.tail(self.folder.with_suffix('.log'))}")
+
+    def kill(self):
+        if self.child and self.child.poll() is None:
+            self.child.kill()
+            self.child.wait()
+
+
+def as_postgres():
+    return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
+
+
+def postgres_bin():
+    found = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"))
+    if not found:
+        raise bench.SetupError("PostgreSQL is needed (Debian: postgresql)")
+    return found[-1]
+
+
+def prepare_postgres(folder):
+    folder.chmod(0o777)
+    command = [*as_postgres(), postgres_bin() / "initdb", "-D", folder / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+
+@contextlib.contextmanager
+def stores(temp, python):
+    """All three, in the order of the settings."""
+    bin_ = postgres_bin()
+    if not shutil.which("redis-server"):
+        raise bench.SetupError("Redis is needed (Debian: redis-server)")
+    shim = ROOT / "tests/production/analytics.py"
+    made = []
+    try:
+        made.append(Store("analytics", temp / "analytics", lambda of: [python, shim, of.folder, str(of.port)]))
+        postgres = lambda of: [*as_postgres(), bin_ / "postgres", "-D", of.folder / "data", "-p", str(of.port), "-k", of.folder, "-h", "127.0.0.1"]
+        made.append(Store("relational", temp / "relational", postgres, prepare_postgres))
+        redis = lambda of: ["redis-server", "--port", str(of.port), "--dir", of.folder, "--save", "", "--appendonly", "no"]
+        made.append(Store("cache", temp / "cache", redis))
+        yield made
+    finally:
+        for store in made:
+            store.kill()
+
+
+def settings(three, database, journal):
+    """The storage block of the profile."""
+    analytics, relational, cache = three
+    psql = ["psql", "-h", "127.0.0.1", "-p", str(relational.port), "-U", "postgres", "-c", f"CREATE DATABASE {database}"]
+    until = time.monotonic() + START_S
+    while subprocess.run(psql, capture_output=True, check=False).returncode:
+        if time.monotonic() > until:
+            raise bench.SetupError(f"no database {database}")
+        time.sleep(0.1)
+    return f"""storage:
+  profile: production
+  database_path: "{journal}"
+  analytics_url: "http://127.0.0.1:{analytics.port}"
+  analytics_database: {database}
+  relational_url: "postgres://postgres@127.0.0.1:{relational.port}/{database}?sslmode=disable"
+  cache_url: "redis://127.0.0.1:{cache.port}"
+"""
+
+
+def rows(analytics, database):
+    """Rows of spans that the analytics store answers with, and how many different spans they are."""
+    question = b"SELECT count() AS n, uniqExact(span_id) AS different FROM weir_calls FINAL"
+    url = f"http://127.0.0.1:{analytics.port}/?database={database}&default_format=JSONEachRow"
+    with bench.OPENER.open(urllib.request.Request(url, data=question), timeout=60) as answer:
+        row = json.loads(answer.read())
+    return int(row["n"]), int(row["different"])
+
+
+@contextlib.contextmanager
+def gateway(options, url, work, storage):
+    """A gateway with this storage block."""
+    work.mkdir(parents=True)
+    port, log, config = bench.free_port(), work / "weir.log", work / "weir.yaml"
+    options.weir_extra = None
+    text = bench.weir_settings(options, url, port, work, passthrough=False)
+    before, after = text.split("storage:\n", 1)
+    config.write_text(before + storage + after.split("\n", 1)[1])
+    base = f"http://127.0.0.1:{port}"
+    with bench.process([options.weir, "--config", config], log) as child:
+        bench.wait_ready(child, f"{base}/health", log)
+        yield base, child.pid, log
+
+
+def run(options, base, pids, work, seconds, name):
+    """What the load generator reports."""
+    options.duration, options.warmup = f"{seconds}s", "0s"
+    path, log = work / f"{name}.json", work / f"{name}.log"
+    command = [part for part in bench.run_command(options, base, pids, path)][3:]
+    with bench.process(command, log) as child:
+        code = child.wait()
+    if not path.exists():
+        raise bench.SetupError(f"the load generator ended with {code}\n{bench.tail(log)}")
+    return json.loads(path.read_text()) | {"exit_code": code}
+
+
+def away(options, three, url, temp, which):
+    """One store away under load; whether it was as promised."""
+    store = three[which]
+    database, work = f"away_{store.name}", temp / f"away-{store.name}"
+    with gateway(options, url, work, settings(three, database, work / "journal.db")) as (base, pid, _):
+        timer = [threading.Timer(AROUND_S, store.kill), threading.Timer(AROUND_S + options.away, store.start)]
+        for one in timer:
+            one.start()
+        seen = []
+        looking = threading.Timer(AROUND_S + options.away / 2, lambda: seen.append(json.loads(bench.fetch(f"{base}/health", 10)[1])))
+        looking.start()
+        report = run(options, base, [pid], work, 2 * AROUND_S + options.away, "report")
+        ended = time.monotonic()
+        for one in timer:
+            one.join()
+        answered = report["ok"]
+        there = (0, 0)
+        while there[0] < answered and time.monotonic() - ended < 4 * DRAINED_S:
+            time.sleep(0.25)
+            with contextlib.suppress(OSError):
+                there = rows(three[0], database)
+        drained = time.monotonic() - ended
+    status = seen[0]["status"] if seen else "not asked"
+    good = report["failed"] == 0 and there == (answered, answered) and drained <= DRAINED_S and status == "degraded"
+    print(
+        f"| {store.name} away {options.away} s at {options.rate:g}/s | {answered} answered, {report['failed']} failed | p99 "
+        f"{report['latency']['p99_us'] / 1000:.1f} ms | /health meanwhile: {status} | {there[0]} rows of {there[1]} spans in the analytics store "
+        f"{drained:.1f} s after the end | {'as promised' if good else 'NOT as promised'} |",
+        flush=True,
+    )
+    return good
+
+
+def cost(options, three, url, temp):
+    """CPU time per call of both profiles, in turn."""
+    figures = {"lite": [], "production": []}
+    for number in range(options.cost):
+        for name, all_ in figures.items():
+            work = temp / f"cost-{number}-{name}"
+            block = settings(three, f"cost_{number}", work / "journal.db") if name == "production" else f'storage:\n  database_path: "{work / "weir.db"}"\n'
+            with gateway(options, url, work, block) as (base, pid, _):
+                run(options, base, [pid], work, 5, "warm")
+                report = run(options, base, [pid], work, 20, "report")
+                all_.append(report["process"]["cpu_us_per_request"])
+    medians = {name: statistics.median(all_) for name, all_ in figures.items()}
+    for name, all_ in figures.items():
+        print(f"| CPU per call at {options.rate:g}/s, {name} | {medians[name]:.0f} us | {min(all_):.0f} to {max(all_):.0f} us in {options.cost} rounds |")
+    print(f"production beside lite: {medians['production'] / medians['lite'] - 1:+.1%}", flush=True)
+
+
+def main():
+    parser = bench.base_arguments(__doc__, rounds=1, duration="20s", warmup="0s")
+    bench.call_arguments(parser, connections=64)
+    parser.add_argument("--rate", type=float, default=1000, help="calls per second (default: %(default)s)")
+    parser.add_argument("--away", type=int, default=60, help="seconds (default: %(default)s)")
+    parser.add_argument("--stores", default="analytics,relational,cache", help="which are killed (default: %(default)s)")
+    parser.add_argument("--cost", type=int, default=3, help="rounds of CPU time per call; 0 for none (default: %(default)s)")
+    parser.add_argument("--python", default=os.environ.get("WEIR_CHDB_PYTHON", sys.executable), help="a Python that has chdb")
+    options = bench.parse(parser)
+    options.mode, options.arrivals, options.dialect, options.stream = "open", "constant", "chat", False
+    options.frames, options.frame_ms = 50, 10
+    # The stores are started in another folder; a link to an interpreter stays one, or it would not find its packages.
+    options.python = os.path.abspath(options.python) if "/" in options.python else options.python
+    good = True
+    with bench.tempfile.TemporaryDirectory(prefix="weir-stores-away-") as temp:
+        temp, port = pathlib.Path(temp), bench.free_port()
+        temp.chmod(0o755)
+        log = temp / "provider.log"
+        with bench.process(bench.provider_command(options, port)[3:], log) as provider, stores(temp, options.python) as three:
+            url = f"http://127.0.0.1:{port}"
+            bench.wait_ready(provider, f"{url}/", log)
+            for which, store in enumerate(three):
+                if store.name in options.stores.split(","):
+                    good &= away(options, three, url, temp, which)
+            if options.cost:
+                cost(options, three, url, temp)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except bench.SetupError as error:
+        print(f"stores_away: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
