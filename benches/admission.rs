@@ -35,7 +35,7 @@ fn directory() -> Directory {
 
 fn guard(enabled: bool, directory: &Arc<Directory>) -> Guard {
     let admin_key = Some(SharedSecret::new("bootstrap-0123456789abcdef"));
-    Guard::new(&Auth { enabled, admin_key, token_key_file: None }, Arc::clone(directory))
+    Guard::new(&Auth { enabled, admin_key, token_key_file: None, max_stale_seconds: 3_600 }, Arc::clone(directory))
 }
 
 /// Resident bytes of this process.
@@ -108,7 +108,7 @@ fn admission(criterion: &mut Criterion) {
     });
     let redaction = |enabled| {
         let admin_key = Some(SharedSecret::new("bootstrap-0123456789abcdef"));
-        Redaction::new(&Auth { enabled, admin_key, token_key_file: None })
+        Redaction::new(&Auth { enabled, admin_key, token_key_file: None, max_stale_seconds: 3_600 })
     };
     let keeps = |redaction: &Redaction, fields: &[(&'static [u8], Vec<u8>)]| {
         fields.iter().filter(|(name, value)| redaction.keeps(name, value)).count()

@@ -42,7 +42,6 @@ use crate::strictness::Strictness;
 use crate::suppressor;
 use crate::toxic::{TOXICITY, Toxic};
 use changed::Met;
-use gated::Gated;
 
 /// All detectors, compiled once.
 #[derive(Debug)]
@@ -369,11 +368,7 @@ impl Analyser {
             }
             let reported = out.get(before..out.len() - doubtful).unwrap_or_default();
             let suspect = reported.iter().any(|hit| is_order(&hit.finding));
-            let gated = if later.is_empty() {
-                Gated::default()
-            } else {
-                self.pass_gate(scratch, (index, part), call, (before, doubtful), out)
-            };
+            let gated = self.pass_gate(scratch, (index, part), (call, later), (before, doubtful), out);
             let later = later.without(gated.kept_out);
             ran.detectors |= gated.known;
             ran.second_stage_skipped.add(gated.skips);

@@ -255,7 +255,7 @@ fn a_key_that_is_revoked_at_one_gateway_is_refused_at_the_other_within_a_second(
             let revoked = Instant::now();
             loop {
                 let mut client = Client::connect(b.addr);
-                client.say(&ask(&key));
+                client.say(ask(&key));
                 match client.answer_to("POST") {
                     Ok(answer) if answer.status == 401 => return revoked.elapsed(),
                     Ok(answer) => assert!(revoked.elapsed() < PATIENCE, "{}", answer.status),

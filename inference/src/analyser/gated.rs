@@ -26,18 +26,18 @@ pub(super) struct Gated {
 }
 
 impl Analyser {
-    /// Asks the detectors of `call` that look at some texts alone whether this is one. What they know of it stands before the last
+    /// Asks those of `later` that look at some texts alone whether this is one. What they know of it stands before the last
     /// `doubtful` of `out`, of which those from `before` on are about this text.
     pub(super) fn pass_gate(
         &self,
         scratch: &Scratch,
         (index, part): (usize, &Part<'_>),
-        call: &Call<'_>,
+        (call, later): (&Call<'_>, DetectorSet),
         (before, doubtful): (usize, usize),
         out: &mut Vec<Hit>,
     ) -> Gated {
         let mut gated = Gated::default();
-        let asked = call.plan.later(part.kind) & call.plan.gated();
+        let asked = later & call.plan.gated();
         if asked.is_empty() {
             return gated;
         }

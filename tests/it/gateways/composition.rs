@@ -120,7 +120,7 @@ fn the_composition_works_as_its_files_say() {
             scope.spawn(|| {
                 let mut client = Client::connect(balancer).patient();
                 for _ in 0..100 {
-                    client.say(&ask(&key));
+                    client.say(ask(&key));
                     assert_eq!(client.answer().status, 200);
                     sent.fetch_add(1, Ordering::Relaxed);
                 }

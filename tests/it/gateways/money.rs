@@ -31,7 +31,7 @@ fn what_is_spent_is_what_the_provider_says_whatever_store_is_killed() {
             scope.spawn(move || {
                 let mut client = Client::connect(gateway.addr).patient();
                 while !stops.load(Ordering::Relaxed) {
-                    client.say(&ask(key));
+                    client.say(ask(key));
                     let answer = client.answer();
                     assert_eq!(answer.status, 200, "{}", answer.text());
                     calls.fetch_add(1, Ordering::Relaxed);
