@@ -508,7 +508,7 @@ def verdict(counted, aside):
 
 def by_function(folder):
     """Instructions of the core thread by function, callees not counted in."""
-    text = next(path for path in profile_files(folder) if is_core(path)).read_text(errors="replace")
+    text = max(profile_files(folder), key=loops).read_text(errors="replace")
     names, cost, function, is_call = {}, collections.Counter(), None, False
     for line in text.splitlines():
         if named := re.match(r"(c?fn)=\((\d+)\)(?: (.*))?", line):
