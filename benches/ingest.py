@@ -114,7 +114,7 @@ def send_in_pieces(connection, request):
 
 def post(address, options, pause_s, stop, taken, refused):
     """One sender: a request after the other on one connection."""
-    os.sched_setaffinity(0, {options.load_core})
+    os.sched_setaffinity(0, bench.cores_of(options.load_core))
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     spans = Spans(options.span_bytes, options.per_request, options.per_trace)
     with socket.create_connection(address) as connection:

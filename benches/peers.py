@@ -3,11 +3,12 @@
 
     benches/peers.py --loadtest target/release/weir-loadtest --weir target/release/weir --install --plan quick --plan session
 
-All targets are started in front of one fake provider and take turns in every round. Known are direct, nginx, haproxy, litellm, portkey,
-weir-pass (no analysis, no storage, no cost estimation) and weir (its defaults); what cannot be started is left out, and the table says
-why. --install gets what is missing: nginx and HAProxy by apt, LiteLLM by pip into an environment of its own, Portkey's gateway by npm,
-the latter two into --tools. Any other gateway takes part by its command, with {port} and {upstream} where they go, and is asked for its
-readiness at --ready; another form of Weir by a file with more of its settings:
+All targets are started in front of one fake provider and take turns in every round. Known are direct, nginx, haproxy, litellm, litellm-db
+(the same with its database, PostgreSQL), portkey, weir-pass (no analysis, no storage, no cost estimation), weir (its defaults) and
+weir-production (the defaults with PostgreSQL, Redis and the analytics store of the tests, which --python has chdb for); what cannot be
+started is left out, and the table says why. --install gets what is missing: nginx, HAProxy, PostgreSQL and Redis by apt, LiteLLM and chdb
+by pip into environments of their own, Portkey's gateway by npm, the latter three into --tools. Any other gateway takes part by its command, with {port} and {upstream} where they go, and is asked for its
+readiness at --ready; another form of Weir by a file with more of its settings, in which @RECEIVER@ is the address of a receiver of spans:
 
     --weir-form everything=everything.yaml
     --other 'mine=/opt/mine/gateway --listen 127.0.0.1:{port} --upstream {upstream}'
@@ -28,6 +29,7 @@ import sys
 import tempfile
 
 import side_by_side as bench
+import stores_away
 from latency import haproxy
 
 LITELLM = """
@@ -52,17 +54,22 @@ def run_quietly(command, why):
         raise bench.SetupError(f"{why} failed:\n{done.stdout[-2000:]}")
 
 
-def by_apt(package, options):
-    if options.install and not shutil.which(package, path="/usr/sbin:/usr/bin:/usr/local/sbin"):
+def by_apt(package, options, program=None):
+    if options.install and not shutil.which(program or package, path="/usr/sbin:/usr/bin:/usr/local/sbin"):
         run_quietly(["apt-get", "install", "-y", "--no-install-recommends", package], f"installing {package}")
 
 
+def by_pip(options, name, *packages):
+    """The folder of the programs of an environment of its own."""
+    place = options.tools / name / "bin"
+    if options.install and not (place / "pip").exists():
+        run_quietly([sys.executable, "-m", "venv", place.parent], f"making an environment for {name}")
+        run_quietly([place / "pip", "install", "--quiet", *packages], f"installing {name}")
+    return place
+
+
 def litellm_binary(options):
-    place = options.tools / "litellm"
-    binary = place / "bin" / "litellm"
-    if options.install and not binary.exists():
-        run_quietly([sys.executable, "-m", "venv", place], "making an environment for LiteLLM")
-        run_quietly([place / "bin" / "pip", "install", "--quiet", f"litellm[proxy]{options.litellm_version}"], "installing LiteLLM")
+    binary = by_pip(options, "litellm", f"litellm[proxy]{options.litellm_version}", "prisma") / "litellm"
     if not binary.exists():
         raise bench.SetupError("not installed: run with --install, or put it where --tools says")
     return binary
@@ -103,6 +110,31 @@ def litellm(options, upstream, work):
 
 
 @contextlib.contextmanager
+def litellm_db(options, upstream, work):
+    """LiteLLM with keys, spend and logs in PostgreSQL. Its database client fetches an engine when it is made ready."""
+    binary = litellm_binary(options)
+    by_apt("postgresql", options, "pg_ctlcluster")
+    port, place = bench.free_port(), work / "litellm-db"
+    place.mkdir()
+    work.chmod(0o755)
+    postgres = stores_away.Store("postgres", place / "postgres", stores_away.postgres_command, stores_away.prepare_postgres)
+    try:
+        address = f"postgresql://postgres@127.0.0.1:{postgres.port}/postgres"
+        schema = next(binary.parent.parent.glob("lib/python*/site-packages/litellm/proxy/schema.prisma"))
+        prisma = ["env", f"PATH={binary.parent}:{os.environ['PATH']}", f"DATABASE_URL={address}", binary.parent / "prisma"]
+        run_quietly([*prisma, "generate", "--schema", schema], "making LiteLLM's database client")
+        run_quietly([*prisma, "db", "push", "--skip-generate", "--schema", schema], "making LiteLLM's tables")
+        config = place / "litellm.yaml"
+        config.write_text(LITELLM.format(upstream=upstream) + f"general_settings: {{database_url: '{address}'}}\n")
+        environment = {"NO_PROXY": "*", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
+        command = [binary, "--config", config, "--host", "127.0.0.1", "--port", port, "--num_workers", 1]
+        with started(options, command, port, "/health/liveliness", work, "litellm-db", environment) as target:
+            yield target
+    finally:
+        postgres.kill()
+
+
+@contextlib.contextmanager
 def portkey(options, upstream, work):
     port = bench.free_port()
     command = ["node", portkey_script(options), f"--port={port}", "--headless"]
@@ -132,9 +164,42 @@ def proxy(by, package, options, upstream, work):
 def weir(name, passthrough, options, upstream, work, settings=None):
     place, own = work / name, copy.copy(options)
     place.mkdir()
-    own.weir_extra = settings
-    with bench.weir(own, upstream, place, passthrough) as target:
-        yield target
+    with contextlib.ExitStack() as stack:
+        own.weir_extra = stack.enter_context(filled_in(options, settings, place)) if settings else None
+        yield stack.enter_context(bench.weir(own, upstream, place, passthrough))
+
+
+@contextlib.contextmanager
+def filled_in(options, settings, place):
+    """The file of settings, with the address of a receiver that runs meanwhile where it asks for one."""
+    text = pathlib.Path(settings).read_text()
+    if "@RECEIVER@" not in text:
+        yield settings
+        return
+    port, file = bench.free_port(), place / "form.yaml"
+    command = [sys.executable, bench.HERE / "receiver.py", port]
+    with bench.process(bench.pinned(options.load_core, command), place / "receiver.log") as child:
+        bench.wait_ready(child, f"http://127.0.0.1:{port}/", place / "receiver.log")
+        file.write_text(text.replace("@RECEIVER@", f"http://127.0.0.1:{port}"))
+        yield file
+
+
+@contextlib.contextmanager
+def production(options, upstream, work):
+    """Weir's defaults with a journal beside it and three stores, which run on the load's cores."""
+    for package, program in (("postgresql", "pg_ctlcluster"), ("redis-server", None)):
+        by_apt(package, options, program)
+    python = options.python or by_pip(options, "chdb", "--no-deps", "chdb-core==26.9.0") / "python"
+    if not pathlib.Path(python).exists():
+        raise bench.SetupError("no Python with chdb: run with --install, or name one with --python")
+    place, own = work / "weir-production", copy.copy(options)
+    place.mkdir()
+    work.chmod(0o755)
+    with stores_away.stores(place, python, bench.pinned(options.load_core, [])) as three:
+        own.storage = stores_away.settings(three, "peers", place / "journal.db")
+        own.weir_extra = None
+        with bench.weir(own, upstream, place, False) as target:
+            yield target
 
 
 TARGETS = {
@@ -142,14 +207,17 @@ TARGETS = {
     "nginx": lambda options, upstream, work: proxy(bench.nginx, "nginx", options, upstream, work),
     "haproxy": lambda options, upstream, work: proxy(haproxy, "haproxy", options, upstream, work),
     "litellm": litellm,
+    "litellm-db": litellm_db,
     "portkey": portkey,
     "weir-pass": lambda options, upstream, work: weir("weir-pass", True, options, upstream, work),
     "weir": lambda options, upstream, work: weir("weir", False, options, upstream, work),
+    "weir-production": production,
 }
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(doc=__doc__):
+    """What is asked for on the command line; memory.py takes the same."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loadtest", required=True, help="path of weir-loadtest")
     parser.add_argument("--weir", help="path of weir; without it Weir takes no part")
     parser.add_argument("--targets", default=",".join(TARGETS), help="which ones, with commas between them (default: %(default)s)")
@@ -163,11 +231,12 @@ def arguments():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("target/peers/results"))
     parser.add_argument("--tools", type=pathlib.Path, default=pathlib.Path("target/peers"), help="where LiteLLM and Portkey's gateway are")
     parser.add_argument("--install", action="store_true", help="get what is missing from apt, PyPI and npm")
+    parser.add_argument("--python", default=os.environ.get("WEIR_CHDB_PYTHON"), help="a Python that has chdb, for weir-production")
     parser.add_argument("--litellm-version", default="", metavar="==1.2.3", help="in place of the newest")
     parser.add_argument("--portkey-version", default="", metavar="@1.2.3", help="in place of the newest")
     parser.add_argument("--nginx", default="nginx")
-    parser.add_argument("--proxy-core", type=int, default=0, help="the core of the gateways")
-    parser.add_argument("--load-core", type=int, default=1, help="the core of the provider and the load tester")
+    parser.add_argument("--proxy-core", default="0", help="the cores of the gateways, as taskset takes them")
+    parser.add_argument("--load-core", default="1", help="the cores of the provider and the load tester")
     options = parser.parse_args()
     options.plan = options.plan or ["quick"]
     options.tools, options.out = options.tools.resolve(), options.out.resolve()
@@ -196,6 +265,15 @@ def wanted(options):
     return all_of
 
 
+def provider(options, work, stack):
+    """The URL of the fake provider, which runs until the stack ends."""
+    port, log = bench.free_port(), work / "provider.log"
+    command = [options.loadtest, "provider", "--listen", f"127.0.0.1:{port}", "--digest", "--frames", 20, "--frame-ms", 5]
+    child = stack.enter_context(bench.process(bench.pinned(options.load_core, command), log))
+    bench.wait_ready(child, f"http://127.0.0.1:{port}/", log)
+    return f"http://127.0.0.1:{port}"
+
+
 def measure(options, plan, running, upstream):
     name = pathlib.Path(plan).stem
     files = {kind: options.out / f"{name}.{kind}" for kind in ("md", "json", "html")}
@@ -219,12 +297,8 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     left_out, worst = {}, 0
     with tempfile.TemporaryDirectory(prefix="weir-peers-") as temp, contextlib.ExitStack() as stack:
-        work, port = pathlib.Path(temp), bench.free_port()
-        provider = [options.loadtest, "provider", "--listen", f"127.0.0.1:{port}", "--digest", "--frames", 20, "--frame-ms", 5]
-        child = stack.enter_context(bench.process(bench.pinned(options.load_core, provider), work / "provider.log"))
-        upstream = f"http://127.0.0.1:{port}"
-        bench.wait_ready(child, f"{upstream}/", work / "provider.log")
-        running = {}
+        work, running = pathlib.Path(temp), {}
+        upstream = provider(options, work, stack)
         for name, start in wanted(options).items():
             try:
                 running[name] = stack.enter_context(start(options, upstream, work))

@@ -6,12 +6,13 @@
 
 Each question is a few runs of the scripts beside this one; what they print is kept in --out, a file a run, and PERF.md takes its tables from
 there, between `<!-- table: NAME -->` and `<!-- end -->`. --only asks some questions, --write none: it makes the page from what --out holds.
-All of it takes about half an hour on two cores, which should do nothing else. Exit code: 0 all measured, 1 a run failed (its
+All of it takes about forty minutes on two cores, which should do nothing else. Exit code: 0 all measured, 1 a run failed (its
 table says so), 2 it could not be done.
 """
 
 import argparse
 import datetime
+import os.path
 import pathlib
 import platform
 import re
@@ -21,18 +22,45 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGE = ROOT / "PERF.md"
-FORMS = ["trace", "norecord", "rules", "caps", "block", "redact", "zones", "everything"]
+# The forms of Weir and what each is, in the order of the table. Down to `weir`, its default, each has what the former has, and one thing more;
+# those behind it are the default with one thing more; the last is all of them.
+FORMS = {
+    "weir-pass": "pass-through",
+    "trace": "+ trace",
+    "rules": "+ rules",
+    "classifier": "+ classifier",
+    "weir": "+ transformer: the default",
+    "norecord": "default without trace",
+    "caps": "default + caps",
+    "block": "default + enforcement",
+    "redact": "default + redaction",
+    "zones": "default + zones of strangers' text",
+    "export": "default + export of spans",
+    "everything": "everything but export",
+}
 SEEN = ["--seen-share", "0.95"]
-BESIDE = ["--targets", "nginx,floor,weir-pass,weir"]
+# A caller each of so many tenants, told by the number of the request.
+TENANTS = ["--bodies", "10000", "--header", "x-service-tenant-id: 6f1c2b1e-0d5a-4c6f-9e7b-{n}"]
 
 
-def side(*more):
-    return ["side_by_side.py", *BESIDE, "--rounds", "3", "--duration", "3s", "--warmup", "1s", *more]
+def side(*more, targets="nginx,floor,weir-pass,weir", seconds=3):
+    return ["side_by_side.py", "--targets", targets, "--rounds", "3", "--duration", f"{seconds}s", "--warmup", "1s", *more]
+
+
+def plain(*more):
+    """1 KB, as in the first table, without the floor."""
+    return side("--body-bytes", "1000", *SEEN, *more, targets="nginx,weir-pass,weir", seconds=2)
+
+
+def on_both(threads):
+    return plain("--proxy-core", "0,1", "--load-core", "0,1", "--core-threads", str(threads), "--nginx-workers", str(threads))
 
 
 def peers(plan, *more):
     return ["peers.py", "--plan", plan, "--rounds", "3", *more]
 
+
+PEERS = "direct,nginx,litellm,litellm-db,portkey,weir-pass,weir"
 
 # Question: its runs (name and command). What a run prints, or the table that peers.py writes, is the run's answer.
 QUESTIONS = {
@@ -47,19 +75,43 @@ QUESTIONS = {
     "features": {
         "features": peers(
             "benches/features.yaml", "--targets", "direct,nginx,weir-pass,weir", "--duration", "2s",
-            *[word for name in FORMS for word in ("--weir-form", f"{name}=benches/forms/{name}.yaml")],
+            *[word for name in FORMS if "weir" not in name for word in ("--weir-form", f"{name}=benches/forms/{name}.yaml")],
         ),
     },
     "peers": {
         "peers": peers(
-            "benches/peers.yaml", "--targets", "direct,nginx,litellm,portkey,weir-pass,weir", "--duration", "3s", "--install",
+            "benches/peers.yaml", "--targets", f"{PEERS},weir-production", "--duration", "3s", "--install",
             "--weir-form", "everything=benches/forms/everything.yaml",
         ),
     },
     "latency": {"latency": ["latency.py", "--rounds", "3", "--duration", "4s", "--warmup", "1s"]},
     "streams": {"streams": ["streams.py", "--rounds", "1", "--duration", "13s", "--frames", "60"]},
+    "cores": {"one thread": on_both(1), "two threads": on_both(2)},
+    "tls": {
+        "1 KB": plain("--tls"),
+        "8 KB": side("--body-bytes", "8000", *SEEN, "--tls", targets="nginx,weir-pass,weir", seconds=2),
+        "1 KB, a connection for each call": plain("--tls", "--no-keep-alive"),
+        "the same without TLS": plain("--no-keep-alive"),
+    },
+    "growth": {
+        "1 connection": plain("--connections", "1"),
+        "64 connections": plain(),
+        "1,000 connections": plain("--connections", "1000"),
+        "64 connections, 10,000 tenants": plain(*TENANTS),
+    },
+    "rows": {"rows": ["rows.py", "--spans", "1000000"]},
+    "lists": {"lists": ["list_reads.py", "--spans", "200000", "--rounds", "2", "--duration", "5s"]},
+    "memory": {
+        "memory": ["memory.py", "--targets", f"{PEERS},haproxy", "--weir-form", "everything=benches/forms/everything.yaml", "--install"],
+    },
+    "connections": {"connections": ["idle_connections.py", "--connections", "10000"]},
 }
-TAKES_NO_FLOOR = {"peers.py", "latency.py", "streams.py"}
+# What else than the load tester and Weir a script is told.
+TAKES = {
+    "side_by_side.py": ["floor"],
+    "peers.py": ["tools", "python"],
+    "memory.py": ["tools", "python"],
+}
 
 
 def arguments():
@@ -68,6 +120,7 @@ def arguments():
     parser.add_argument("--weir", help="path of weir (release build)")
     parser.add_argument("--floor", help="path of the example `floor` (release build)")
     parser.add_argument("--tools", default="target/peers", help="where LiteLLM and Portkey's gateway are or are installed")
+    parser.add_argument("--python", help="a Python that has chdb, for the profile `production`")
     parser.add_argument("--only", default=",".join(QUESTIONS), help="questions, with commas between them (default: %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("target/perf"), help="what the runs say (default: %(default)s)")
     parser.add_argument("--write", action="store_true", help="measure nothing, make the page from --out")
@@ -100,12 +153,14 @@ def model_name():
 def measure(options, run, command):
     """Makes one run and keeps what it said, under a line with date, commit, machine and command."""
     script, *more = command
-    full = [sys.executable, str(HERE / script), "--loadtest", options.loadtest, "--weir", options.weir, *more]
-    if script not in TAKES_NO_FLOOR:
-        full += ["--floor", options.floor]
+    full = [sys.executable, str(HERE / script), "--weir", options.weir, *more]
+    if script != "idle_connections.py":
+        full += ["--loadtest", options.loadtest]
+    for name in TAKES.get(script, []):
+        full += [f"--{name}", getattr(options, name)] if getattr(options, name) else []
     made = options.out / "peers"
     if script == "peers.py":
-        full += ["--tools", options.tools, "--out", str(made)]
+        full += ["--out", str(made)]
     print(f"{run}: {' '.join(more)}", file=sys.stderr, flush=True)
     done = subprocess.run(full, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     said = done.stdout
@@ -158,7 +213,7 @@ def bodies(options, runs):
 
 
 def features(options, runs):
-    """A row for each form of Weir, with what it costs at both sizes."""
+    """A row for nginx and for each form of Weir, with what it costs at both sizes."""
     yield "| form | 1 KB: CPU us | x nginx | p50 | MiB | 8 KB: CPU us | x nginx | p50 | MiB |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
     found = {}
@@ -167,11 +222,12 @@ def features(options, runs):
         for row in rows(path.read_text()) if path.exists() else []:
             found.setdefault(row["target"], []).append(row)
     bases = [number(row["CPU/request"]) for row in found.get("nginx", [])]
-    for name, of in found.items():
-        if name == "direct":
+    for name, title in {"nginx": "nginx", **FORMS}.items():
+        cells = [title]
+        if name not in found:
+            yield f"| {title} | not measured | | | | | | | |"
             continue
-        cells = [name]
-        for row, base in zip(of, bases):
+        for row, base in zip(found[name], bases):
             cpu = number(row["CPU/request"])
             cells += [f"{cpu:g}", f"{cpu / base:.2f}", row["p50"], row["memory"].removesuffix(" MiB")]
         yield "| " + " | ".join(cells) + " |"
@@ -196,18 +252,19 @@ def stamps(options, runs):
         if path.exists():
             when, _, command = path.read_text().splitlines()[0].partition(": ")
             found.setdefault(when, []).append((run, command))
-    shared = f"`benches/side_by_side.py {' '.join(BESIDE)} "
     for when, commands in found.items():
-        if len(runs) == 1:
+        shared = os.path.commonprefix([command.rstrip("`") + " " for _, command in commands]).rpartition(" ")[0]
+        if len(commands) == 1:
             yield f"{when}. {commands[0][1]}."
         else:
-            yield f"{when}. {shared.strip()}` with, by row: " + "; ".join(f"{run}: {command.replace(shared, '`')}" for run, command in commands) + "."
+            differ = "; ".join(f"{run}: `{command.removeprefix(shared).strip(' `') or 'as it is'}`" for run, command in commands)
+            yield f"{when}. {shared}` with, by row, {differ}."
 
 
 def write(options):
     page = PAGE.read_text()
     for name, runs in QUESTIONS.items():
-        make = {"bodies": bodies, "features": features}.get(name, as_said)
+        make = {"features": features, **dict.fromkeys(["bodies", "cores", "tls", "growth"], bodies)}.get(name, as_said)
         table = "\n".join(make(options, runs))
         block = f"<!-- table: {name} -->\n{table}\n\n" + "\n".join(stamps(options, runs)) + "\n<!-- end -->"
         page, count = re.subn(rf"<!-- table: {name} -->.*?<!-- end -->", lambda _: block, page, flags=re.DOTALL)

@@ -22,6 +22,7 @@ import pathlib
 import platform
 import shutil
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
@@ -35,8 +36,14 @@ READY_TIMEOUT_S = 60
 # Requests of a session, `weir-loadtest run --plan session`.
 TURNS = 50
 STOP_TIMEOUT_S = 20
-# Without a proxy from the environment in between: these requests stay on this machine.
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+def own_opener():
+    """Asks without a proxy from the environment in between, for these requests stay on this machine, and trusts the certificate made here."""
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=anybody))
+
+
+OPENER = own_opener()
 
 
 class SetupError(Exception):
@@ -52,6 +59,25 @@ def free_port():
 def fetch(url, timeout_s=2):
     with OPENER.open(url, timeout=timeout_s) as answer:
         return answer.status, answer.read().decode("utf-8", "replace")
+
+
+def certificate(work):
+    """Paths of a certificate for the loopback address and of its key, made anew."""
+    certificate, key = work / "tls.pem", work / "tls.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", key, "-out", certificate]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SetupError(f"no certificate (Debian: openssl): {done.stderr.strip()}")
+    return certificate, key
+
+
+def with_tls(options):
+    return getattr(options, "tls", False)
+
+
+def scheme(options):
+    return "https" if with_tls(options) else "http"
 
 
 def pinned(core, command):
@@ -126,9 +152,13 @@ def nginx(options, provider_url, work):
         raise SetupError(f"--nginx {options.nginx}: not found (Debian: apt-get install nginx-light)")
     port = free_port()
     template = (HERE / "nginx.conf").read_text()
+    tls = ""
+    if with_tls(options):
+        tls = " ssl; ssl_certificate {}; ssl_certificate_key {}".format(*certificate(work))
     values = {
         "@WORK@": str(work),
-        "@LISTEN@": f"127.0.0.1:{port}",
+        "@WORKERS@": str(getattr(options, "nginx_workers", 1)),
+        "@LISTEN@": f"127.0.0.1:{port}{tls}",
         "@UPSTREAM@": provider_url.removeprefix("http://"),
         "@USER@": "user root;" if os.geteuid() == 0 else "",
         "@BUFFERING@": "off" if options.stream else "on",
@@ -139,8 +169,9 @@ def nginx(options, provider_url, work):
     config.write_text(template)
     command = [binary, "-p", work, "-c", config, "-e", log]
     with process(pinned(options.proxy_core, command), log) as master:
-        wait_ready(master, f"http://127.0.0.1:{port}/", log)
-        yield f"http://127.0.0.1:{port}", worker_pids(master.pid)
+        base = f"{scheme(options)}://127.0.0.1:{port}"
+        wait_ready(master, f"{base}/", log)
+        yield base, worker_pids(master.pid)
 
 
 def weir_settings(options, provider_url, port, work, passthrough):
@@ -152,12 +183,13 @@ def weir_settings(options, provider_url, port, work, passthrough):
         "rate_limiting:",
         "  requests_per_second: 1000000",
         "  burst_size: 1000000",
-        "storage:",
-        f'  database_path: "{work / "weir.db"}"',
+        getattr(options, "storage", None) or f'storage:\n  database_path: "{work / "weir.db"}"',
         "server:",
         f"  core_threads: {options.core_threads}",
         f"  io_driver: {options.io_driver}",
     ]
+    if with_tls(options):
+        lines += ['enable_tls: true', 'tls_cert_file: "{}"\ntls_key_file: "{}"'.format(*certificate(work))]
     if passthrough:
         lines += ["enable_security_analysis: false", "enable_trace_storage: false", "cost_estimation: {enabled: false}"]
     if options.weir_extra:
@@ -173,7 +205,7 @@ def weir(options, provider_url, work, passthrough, binary="weir"):
     port = free_port()
     config, log = work / "weir.yaml", work / "weir.log"
     config.write_text(weir_settings(options, provider_url, port, work, passthrough))
-    base = f"http://127.0.0.1:{port}"
+    base = f"{scheme(options)}://127.0.0.1:{port}"
     with process(pinned(options.proxy_core, [path, "--config", config]), log) as child:
         wait_ready(child, f"{base}/health", log)
         yield base, [child.pid]
@@ -236,6 +268,10 @@ def run_command(options, base, pids, json_path):
         command += ["--seen-share", options.seen_share]
     if getattr(options, "early", None):
         command += ["--head-first", "--expect-status", options.early]
+    if with_tls(options):
+        command.append("--insecure")
+    if getattr(options, "no_keep_alive", False):
+        command.append("--no-keep-alive")
     command += getattr(options, "run_extra", [])
     for pid in pids:
         command += ["--pid", pid]
@@ -316,6 +352,8 @@ def markdown(summaries, options):
     title = f"**{load}, {options.connections} connections, {options.dialect} {bodies}"
     title += f", {options.seen_share:g} of the text seen before" if getattr(options, "seen_share", None) is not None else ""
     title += f", answered {options.early} from the head" if getattr(options, "early", None) else ""
+    title += ", TLS" if with_tls(options) else ""
+    title += ", a connection for each request" if getattr(options, "no_keep_alive", False) else ""
     title += f", streams of {options.frames} frames every {options.frame_ms} ms**" if options.stream else "**"
     columns = ["target", "runs", "CPU us/req (min-max)", "x nginx CPU", "req/s (min-max)", "x nginx req/s"]
     columns += ["p50 us", "p99 us", "RSS MiB before/after", "failed", "dropped"]
@@ -357,8 +395,8 @@ def base_arguments(doc, rounds, duration, warmup, duration_help="of each measure
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--duration", default=duration, help=duration_help)
     parser.add_argument("--warmup", default=warmup)
-    parser.add_argument("--proxy-core", type=int, default=0)
-    parser.add_argument("--load-core", type=int, default=1, help="core of provider and generator")
+    parser.add_argument("--proxy-core", default="0", metavar="CORES", help="cores of the proxy, as taskset takes them (default: %(default)s)")
+    parser.add_argument("--load-core", default="1", metavar="CORES", help="cores of provider and generator (default: %(default)s)")
     parser.add_argument("--core-threads", type=int, default=1, help="weir's server.core_threads")
     parser.add_argument("--io-driver", default="auto", help="weir's server.io_driver")
     parser.add_argument("--weir-extra", help="file with further YAML for weir's configuration")
@@ -418,11 +456,28 @@ def arguments():
     parser.add_argument("--seen-share", type=float, help="share of each body's text that stood in earlier requests; 0: one new message")
     parser.add_argument("--early", type=int, metavar="STATUS",
                         help="the provider answers with this status from the head, and clients write head and body by themselves")
+    parser.add_argument("--tls", action="store_true", help="clients speak TLS to the proxies; the provider stays as it is")
+    parser.add_argument("--no-keep-alive", action="store_true", help="a connection for each request")
+    parser.add_argument("--nginx-workers", type=int, default=1, help="nginx's worker_processes (default: %(default)s)")
+    parser.add_argument("--header", action="append", default=[], help="an extra field of every request; may be repeated")
+    parser.add_argument("--bodies", type=int, help="different requests prepared")
     parser.add_argument("--markdown", help="where the table goes besides standard output")
     options = parse(parser)
+    options.run_extra = [word for field in options.header for word in ("--header", field)]
+    options.run_extra += ["--bodies", options.bodies] if options.bodies else []
+    if options.tls and not set(options.names) <= {"nginx", "weir", "weir-pass", "before", "before-pass"}:
+        parser.error("--tls: accepted are the targets nginx, weir, weir-pass, before and before-pass")
     if (options.mode == "open") != (options.rate is not None):
         parser.error("--mode open and --rate belong together")
     return options
+
+
+def cores_of(text):
+    """The numbers of `0` and `0,1`."""
+    parts = str(text).split(",")
+    if not all(part.isdigit() for part in parts):
+        raise SetupError(f"cores are `{text}`; accepted are numbers with commas between them, `0` or `0,1`")
+    return set(map(int, parts))
 
 
 def provider_command(options, port):
@@ -458,9 +513,12 @@ def main():
     options = arguments()
     if not shutil.which("taskset"):
         raise SetupError("taskset not found (Debian: apt-get install util-linux)")
-    cores = len(os.sched_getaffinity(0))
-    if options.proxy_core == options.load_core or max(options.proxy_core, options.load_core) >= (os.cpu_count() or 1):
-        raise SetupError(f"--proxy-core and --load-core must be two different cores below {os.cpu_count()} ({cores} usable)")
+    usable = os.sched_getaffinity(0)
+    proxy, load_ = cores_of(options.proxy_core), cores_of(options.load_core)
+    if not proxy <= usable or not load_ <= usable:
+        raise SetupError(f"--proxy-core {options.proxy_core}, --load-core {options.load_core}: accepted are cores of {sorted(usable)}, `0` or `0,1`")
+    if proxy & load_:
+        print("proxy and load share a core: read the CPU time, not the rates", file=sys.stderr)
     results = compare(options)
     summaries = {name: summarise(reports) for name, reports in results.items()}
     table = markdown(summaries, options)

@@ -81,19 +81,21 @@ def prepare_postgres(folder):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")
 
 
+def postgres_command(of):
+    return [*as_postgres(), postgres_bin() / "postgres", "-D", of.folder / "data", "-p", str(of.port), "-k", of.folder, "-h", "127.0.0.1"]
+
+
 @contextlib.contextmanager
-def stores(temp, python):
-    """All three, in the order of the settings."""
-    bin_ = postgres_bin()
+def stores(temp, python, by=()):
+    """All three, in the order of the settings, started by a command in front of theirs."""
     if not shutil.which("redis-server"):
         raise bench.SetupError("Redis is needed (Debian: redis-server)")
     shim = ROOT / "tests/production/analytics.py"
     made = []
     try:
-        made.append(Store("analytics", temp / "analytics", lambda of: [python, shim, of.folder, str(of.port)]))
-        postgres = lambda of: [*as_postgres(), bin_ / "postgres", "-D", of.folder / "data", "-p", str(of.port), "-k", of.folder, "-h", "127.0.0.1"]
-        made.append(Store("relational", temp / "relational", postgres, prepare_postgres))
-        redis = lambda of: ["redis-server", "--port", str(of.port), "--dir", of.folder, "--save", "", "--appendonly", "no"]
+        made.append(Store("analytics", temp / "analytics", lambda of: [*by, python, shim, of.folder, str(of.port)]))
+        made.append(Store("relational", temp / "relational", lambda of: [*by, *postgres_command(of)], prepare_postgres))
+        redis = lambda of: [*by, "redis-server", "--port", str(of.port), "--dir", of.folder, "--save", "", "--appendonly", "no"]
         made.append(Store("cache", temp / "cache", redis))
         yield made
     finally:
@@ -134,10 +136,8 @@ def gateway(options, url, work, storage):
     """A gateway with this storage block."""
     work.mkdir(parents=True)
     port, log, config = bench.free_port(), work / "weir.log", work / "weir.yaml"
-    options.weir_extra = None
-    text = bench.weir_settings(options, url, port, work, passthrough=False)
-    before, after = text.split("storage:\n", 1)
-    config.write_text(before + storage + after.split("\n", 1)[1])
+    options.weir_extra, options.storage = None, storage
+    config.write_text(bench.weir_settings(options, url, port, work, passthrough=False))
     base = f"http://127.0.0.1:{port}"
     with bench.process([options.weir, "--config", config], log) as child:
         bench.wait_ready(child, f"{base}/health", log)

@@ -41,10 +41,10 @@ pub(super) struct Prepared {
 /// Prepares the requests of these settings.
 pub(super) fn prepare_all(settings: &Settings) -> Vec<Prepared> {
     let mut random = Random::new(0x5eed ^ settings.seed);
-    (0..settings.bodies).map(|_| prepare(settings, &mut random)).collect()
+    (0..settings.bodies as u64).map(|number| prepare(settings, number, &mut random)).collect()
 }
 
-fn prepare(settings: &Settings, random: &mut Random) -> Prepared {
+fn prepare(settings: &Settings, number: u64, random: &mut Random) -> Prepared {
     let instruction = match settings.body_bytes < SHORT_BYTES {
         true => SHORT_INSTRUCTION,
         false => INSTRUCTIONS[random.below(INSTRUCTIONS.len())],
@@ -69,7 +69,7 @@ fn prepare(settings: &Settings, random: &mut Random) -> Prepared {
         prose::append(&mut newest, missing.max(PROSE_BYTES_MIN), random);
     }
     let body = spelled(&newest, &picture);
-    let mut bytes = head(settings, body.len()).into_bytes();
+    let mut bytes = head(settings, body.len(), number).into_bytes();
     bytes.extend_from_slice(body.as_bytes());
     let marker = format!("About {}", "a".repeat(WORD_BYTES));
     let word_at = memchr::memmem::rfind(&bytes, marker.as_bytes()).map(|at| at + "About ".len());
@@ -175,6 +175,21 @@ mod tests {
             }
         };
         (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn a_number_in_an_extra_field_makes_callers_of_the_prepared_requests() {
+        let headers = vec![("x-tenant".to_owned(), "t-{n}".to_owned())];
+        let settings = Settings { headers, bodies: 20, ..settings() };
+        let sent: Vec<String> = prepare_all(&settings)
+            .iter()
+            .map(|prepared| {
+                let text = String::from_utf8_lossy(&prepared.bytes);
+                text.lines().find_map(|line| line.strip_prefix("x-tenant: ")).unwrap().to_owned()
+            })
+            .collect();
+        assert_eq!((sent[0].as_str(), sent[17].as_str()), ("t-000000000000", "t-000000000011"));
+        assert_eq!(sent.iter().collect::<HashSet<_>>().len(), 20);
     }
 
     const DIALECTS: [RequestDialect; 5] = [

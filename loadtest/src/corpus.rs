@@ -99,12 +99,13 @@ impl Kind {
             Plan::Bodies => Content::Prepared(bodies::prepare_all(settings)),
             Plan::Session => Content::Sessions(Box::new(Sessions::new(settings))),
             Plan::Recorded => {
-                let prepare = |call: &super::settings::RecordedCall| {
-                    let mut bytes = head_to(settings, &call.path, call.dialect, call.body.len()).into_bytes();
+                let prepare = |(number, call): (usize, &super::settings::RecordedCall)| {
+                    let mut bytes =
+                        head_to(settings, &call.path, call.dialect, call.body.len(), number as u64).into_bytes();
                     bytes.extend_from_slice(call.body.as_bytes());
                     (Prepared { bytes, word_at: None }, shape(call.dialect, call.stream))
                 };
-                Content::Recorded(settings.recorded.iter().map(prepare).collect())
+                Content::Recorded(settings.recorded.iter().enumerate().map(prepare).collect())
             }
         };
         Self { content, shape: shape(settings.dialect, settings.stream), sent: 0 }

@@ -24,13 +24,16 @@ fn path(settings: &Settings) -> &'static str {
     }
 }
 
-/// The head of a request whose body has `length` bytes.
-pub(super) fn head(settings: &Settings, length: usize) -> String {
-    head_to(settings, path(settings), settings.dialect, length)
+/// What stands in the value of an extra field where the number of the request goes.
+pub(super) const NUMBER: &str = "{n}";
+
+/// The head of a request whose body has `length` bytes. `number` tells prepared requests, or sessions, apart.
+pub(super) fn head(settings: &Settings, length: usize, number: u64) -> String {
+    head_to(settings, path(settings), settings.dialect, length, number)
 }
 
 /// The same for another path and dialect than those of the settings.
-pub(super) fn head_to(settings: &Settings, path: &str, dialect: RequestDialect, length: usize) -> String {
+pub(super) fn head_to(settings: &Settings, path: &str, dialect: RequestDialect, length: usize, number: u64) -> String {
     let mut head = format!(
         "POST {}{path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: weir-loadtest/{}\r\nAccept: application/json\r\nContent-Type: application/json\r\n",
         settings.path_prefix,
@@ -48,7 +51,8 @@ pub(super) fn head_to(settings: &Settings, path: &str, dialect: RequestDialect, 
         RequestDialect::Local => {}
     }
     for (name, value) in &settings.headers {
-        head.extend([name.as_str(), ": ", value, "\r\n"]);
+        let value = value.replace(NUMBER, &format!("{number:012x}"));
+        head.extend([name.as_str(), ": ", &value, "\r\n"]);
     }
     if !settings.keep_alive {
         head.push_str("Connection: close\r\n");

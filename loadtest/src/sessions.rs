@@ -41,6 +41,8 @@ struct Current {
     messages: Vec<u8>,
     /// Which of the prepared ones.
     session: usize,
+    /// How many sessions had begun before it.
+    number: u64,
     turn: usize,
 }
 
@@ -81,8 +83,9 @@ impl Sessions {
                 }
             }
         }
+        let number = self.begun;
         self.begun += 1;
-        Current { messages, session, turn }
+        Current { messages, session, number, turn }
     }
 
     /// Puts the next request of this connection's session into `out`, replacing what was there.
@@ -99,7 +102,8 @@ impl Sessions {
         let end = ends.get(current.turn).copied().unwrap_or_default();
         let messages = current.messages.get(..end).unwrap_or_default();
         let (before, behind) = &self.envelope;
-        out.extend_from_slice(head(&self.settings, before.len() + messages.len() + behind.len()).as_bytes());
+        let length = before.len() + messages.len() + behind.len();
+        out.extend_from_slice(head(&self.settings, length, current.number).as_bytes());
         out.extend_from_slice(before.as_bytes());
         out.extend_from_slice(messages);
         out.extend_from_slice(behind.as_bytes());

@@ -113,7 +113,7 @@ pub struct Settings {
     pub gzip: bool,
     /// Whether the head is written by itself.
     pub head_first: bool,
-    /// Extra request fields.
+    /// Extra request fields; `{n}` in a value is the number of the prepared request or of the session.
     pub headers: Vec<(String, String)>,
     /// Processes accounted.
     pub pids: Vec<u32>,

@@ -114,7 +114,8 @@ pub(crate) struct RunArgs {
     /// One measurement: write the head by itself and the body behind it, as many clients do.
     #[arg(long)]
     head_first: bool,
-    /// Extra request header `Name: value`; may be repeated.
+    /// Extra request header `Name: value`; may be repeated. `{n}` in a value is the number of the prepared request or of the session, twelve
+    /// hexadecimal digits: that many users, keys or tenants.
     #[arg(long = "header")]
     headers: Vec<String>,
     /// One measurement: process whose CPU time and memory are accounted; may be repeated.
