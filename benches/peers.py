@@ -51,7 +51,8 @@ def run_quietly(command, why):
     print(f"{why}: {shlex.join(map(str, command))}", file=sys.stderr, flush=True)
     done = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
-        raise bench.SetupError(f"{why} failed:\n{done.stdout[-2000:]}")
+        said = done.stdout.strip()
+        raise bench.SetupError(f"{why} failed: {said.rpartition(chr(10))[2]}\n{said[-2000:]}")
 
 
 def by_apt(package, options, program=None):
@@ -304,7 +305,7 @@ def main():
                 running[name] = stack.enter_context(start(options, upstream, work))
                 print(f"{name}: {running[name][0]}", file=sys.stderr, flush=True)
             except bench.SetupError as error:
-                left_out[name] = str(error).splitlines()[0].rpartition(": ")[2]
+                left_out[name] = str(error).splitlines()[0]
                 print(f"{name} is left out: {error}", file=sys.stderr, flush=True)
         for plan in options.plan:
             code, files = measure(options, plan, running, upstream)

@@ -117,6 +117,16 @@ fn has_trace(gateway: &Gateway, trace_id: &str) -> bool {
     call(gateway.addr, Call::get(&format!("/api/v1/traces/{trace_id}")).bytes()).status == 200
 }
 
+/// What lies in the folder, with lengths: whether a call without a trace was never committed or was lost with the log.
+fn files(folder: &Path) -> String {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let of = |entry: std::fs::DirEntry| {
+        let bytes = entry.metadata().map(|metadata| metadata.len()).unwrap_or_default();
+        format!("{} {bytes}", entry.file_name().to_string_lossy())
+    };
+    entries.map(of).collect::<Vec<_>>().join(", ")
+}
+
 fn survives_kill_nine(driver: Driver, cycles: u32) {
     let provider = provider();
     let mut gateway = Setup::new(driver).upstream(provider.url()).unlimited().off_disk().start();
@@ -137,6 +147,7 @@ fn survives_kill_nine(driver: Driver, cycles: u32) {
             let answered: Vec<_> = loaders.into_iter().flat_map(|loader| loader.join().unwrap()).collect();
             (answered, watcher.join().unwrap(), killed_at, witness.join().unwrap())
         });
+        let left = files(gateway.folder());
         gateway.restart();
         assert!(answered.len() >= 200 && !seen.is_empty(), "{} answered, {} seen", answered.len(), seen.len());
         for trace_id in &seen {
@@ -151,7 +162,10 @@ fn survives_kill_nine(driver: Driver, cycles: u32) {
             answered.len(),
             lost.len()
         );
-        assert!(oldest <= COMMIT_WINDOW + slowest + waited, "a call answered {oldest:?} before the kill has no trace");
+        assert!(
+            oldest <= COMMIT_WINDOW + slowest + waited,
+            "a call answered {oldest:?} before the kill has no trace; the kill left {left}"
+        );
         assert_eq!(gateway.json("/health")["storage"]["status"], "connected");
     }
     // The last database is as sound as a new one.
