@@ -190,7 +190,8 @@ def production(options, upstream, work):
     """Weir's defaults with a journal beside it and three stores, which run on the load's cores."""
     for package, program in (("postgresql", "pg_ctlcluster"), ("redis-server", None)):
         by_apt(package, options, program)
-    python = options.python or by_pip(options, "chdb", "--no-deps", "chdb-core==26.9.0") / "python"
+    # A link to an interpreter stays one, or it would not find its packages; the stores are started in another folder.
+    python = os.path.abspath(options.python) if options.python else by_pip(options, "chdb", "--no-deps", "chdb-core==26.9.0") / "python"
     if not pathlib.Path(python).exists():
         raise bench.SetupError("no Python with chdb: run with --install, or name one with --python")
     place, own = work / "weir-production", copy.copy(options)

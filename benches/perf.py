@@ -12,6 +12,7 @@ table says so), 2 it could not be done.
 
 import argparse
 import datetime
+import json
 import os.path
 import pathlib
 import platform
@@ -237,6 +238,19 @@ def number(cell):
     return float(cell.split(" ")[0])
 
 
+def instructions():
+    """A row for each kind of call of the committed baseline."""
+    found = {}
+    for name, count in json.loads((HERE / "instructions.json").read_text())["instructions"].items():
+        call, _, threads = name.removeprefix("call: ").rpartition(", ")
+        if name.startswith("call: "):
+            found.setdefault(call, {})[threads] = count
+    yield "| call | core thread | all threads |"
+    yield "|---|--:|--:|"
+    for call, counts in found.items():
+        yield f"| {call} | {counts['core thread']:,.0f} | {counts['all threads']:,.0f} |"
+
+
 def as_said(options, runs):
     """What the runs printed, without their first line."""
     for run in runs:
@@ -262,11 +276,12 @@ def stamps(options, runs):
 
 
 def write(options):
-    page = PAGE.read_text()
+    page, made = PAGE.read_text(), {"instructions": "\n".join(instructions())}
     for name, runs in QUESTIONS.items():
         make = {"features": features, **dict.fromkeys(["bodies", "cores", "tls", "growth"], bodies)}.get(name, as_said)
-        table = "\n".join(make(options, runs))
-        block = f"<!-- table: {name} -->\n{table}\n\n" + "\n".join(stamps(options, runs)) + "\n<!-- end -->"
+        made[name] = "\n".join([*make(options, runs), "", *stamps(options, runs)])
+    for name, table in made.items():
+        block = f"<!-- table: {name} -->\n{table}\n<!-- end -->"
         page, count = re.subn(rf"<!-- table: {name} -->.*?<!-- end -->", lambda _: block, page, flags=re.DOTALL)
         if count != 1:
             print(f"perf: PERF.md has {count} places for `{name}`, and needs one", file=sys.stderr)

@@ -236,7 +236,8 @@ TARGETS = {
 
 
 def dropped(base):
-    """Every counter of /metrics whose name speaks of drops, with its labels, where it is not zero."""
+    """Every counter of /metrics whose name speaks of drops, with its labels, where it is not zero: but for what is switched off, and for
+    texts that the second stage has no time for within its share."""
     try:
         _, text = fetch(f"{base}/metrics", timeout_s=10)
     except OSError as error:
@@ -244,7 +245,7 @@ def dropped(base):
     found = {}
     for line in text.splitlines():
         name, _, value = line.rpartition(" ")
-        if line.startswith("#") or "dropped" not in name.lower():
+        if line.startswith("#") or "dropped" not in name.lower() or 'reason="disabled"' in name or 'queue="second_stage"' in name:
             continue
         with contextlib.suppress(ValueError):
             if float(value) != 0:

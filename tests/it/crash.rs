@@ -147,7 +147,8 @@ fn survives_kill_nine(driver: Driver, cycles: u32) {
             let answered: Vec<_> = loaders.into_iter().flat_map(|loader| loader.join().unwrap()).collect();
             (answered, watcher.join().unwrap(), killed_at, witness.join().unwrap())
         });
-        let left = files(gateway.folder());
+        let told = gateway.log().into_iter().filter(|line| line.contains("WARN") || line.contains("ERROR"));
+        let left = format!("{}; {}", files(gateway.folder()), told.collect::<Vec<_>>().join("; "));
         gateway.restart();
         assert!(answered.len() >= 200 && !seen.is_empty(), "{} answered, {} seen", answered.len(), seen.len());
         for trace_id in &seen {
