@@ -22,6 +22,11 @@ def build_name():
     return f"{version()} ({commit}, {output('git', 'log', '-1', '--format=%cs', cwd=ROOT)}{changed})"
 
 
+def library(programs):
+    """The folder of Zig's own library."""
+    return output(programs / "python3", "-c", "import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).parent / 'lib')")
+
+
 def linker(folder):
     """Zig's linker with the symbols of an older C library. Only linking is its work: the code is that of rustc and of this machine's cc."""
     programs = venv(folder, *ZIG)
@@ -30,6 +35,11 @@ def linker(folder):
     script.write_text(
         "#!/bin/sh\n"
         f"export PATH=\"{programs}:$PATH\"\n"
+        # Zig compiles its start files when it first needs them, and writes into their symbols the folder it works in and that of its
+        # library: both are named alike wherever Zig lies.
+        f'exec 9<"{library(programs)}"\n'
+        "export ZIG_LIB_DIR=/proc/self/fd/9\n"
+        "cd /\n"
         f'exec "{programs}/cargo-zigbuild" zig cc -- -target "$(uname -m)-linux-gnu.{GLIBC}" "$@"\n'
     )
     script.chmod(0o755)
