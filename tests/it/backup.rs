@@ -291,6 +291,11 @@ fn a_database_that_is_damaged_is_said_to_be_and_no_backup_is_made_of_it() {
     fs::write(&database, bytes).unwrap();
     let output = run(&config, &["db", "check"]);
     assert!(!output.status.success() && said(&output).contains("weir restore"), "{}", said(&output));
+    assert!(
+        said(&output).contains("FAIL  ") && !said(&output).contains('\u{fffd}'),
+        "a line for each place: {}",
+        said(&output)
+    );
     let output = run(&config, &["backup", "--to", home.path().join("backups").to_str().unwrap()]);
     assert!(!output.status.success(), "{}", said(&output));
     let left = fs::read_dir(home.path().join("backups")).unwrap().filter_map(Result::ok);
