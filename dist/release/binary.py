@@ -12,6 +12,11 @@ from .common import ROOT, output, run, venv, version
 # The oldest C library the binaries run with: RHEL 8, Debian 10, Ubuntu 18.10.
 GLIBC = "2.28"
 ZIG = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1"]
+PROFILE = ROOT / "dist" / "profile" / "weir.profdata"
+# Functions of our own crates, as rustc names them: their names change with the crates they are built of.
+OWN = re.compile(rb"_ZN\d+weir[0-9A-Za-z_.$]*E")
+# Some are inlined wherever they are called and have no name in the binary any more.
+FITS_LEAST = 0.25
 FLAVOURS = {"appliance": ["--no-default-features"], "full": []}
 
 
@@ -22,6 +27,11 @@ def build_name():
     return f"{version()} ({commit}, {output('git', 'log', '-1', '--format=%cs', cwd=ROOT)}{changed})"
 
 
+def library(programs):
+    """The folder of Zig's own library."""
+    return output(programs / "python3", "-c", "import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).parent / 'lib')")
+
+
 def linker(folder):
     """Zig's linker with the symbols of an older C library. Only linking is its work: the code is that of rustc and of this machine's cc."""
     programs = venv(folder, *ZIG)
@@ -30,6 +40,11 @@ def linker(folder):
     script.write_text(
         "#!/bin/sh\n"
         f"export PATH=\"{programs}:$PATH\"\n"
+        # Zig compiles its start files when it first needs them, and writes into their symbols the folder it works in and that of its
+        # library: both are named alike wherever Zig lies.
+        f'exec 9<"{library(programs)}"\n'
+        "export ZIG_LIB_DIR=/proc/self/fd/9\n"
+        "cd /\n"
         f'exec "{programs}/cargo-zigbuild" zig cc -- -target "$(uname -m)-linux-gnu.{GLIBC}" "$@"\n'
     )
     script.chmod(0o755)
@@ -54,6 +69,15 @@ def build(flavour, out, glibc):
     }
     run("cargo", "build", "--release", "--locked", "-p", "weir", "--bin", "weir", *FLAVOURS[flavour], cwd=ROOT, env=environment)
     return target / "release" / "weir"
+
+
+def say_what_fits(whole):
+    """The compiler says nothing of functions that the profile does not know, and a profile of other code does nothing."""
+    profiled = set(OWN.findall(PROFILE.read_bytes()))
+    fit = profiled & set(output("nm", whole).encode().split())
+    print(f"{'functions of the profile in it, our own':<44} {len(fit):>6,} of {len(profiled):,}", flush=True)
+    if len(fit) < FITS_LEAST * len(profiled):
+        print("dist/build: the profile is of other code, and the binary is as without one; benches/profile.py makes it anew", file=sys.stderr)
 
 
 class Binary:
@@ -95,6 +119,7 @@ def binaries(options, out, work):
         if whole is None:
             # Both come to lie at the same place.
             whole = shutil.copy2(build(flavour, out, options.glibc), work / f"weir-{flavour}")
+            say_what_fits(whole)
         made[flavour] = Binary(pathlib.Path(whole).resolve(), work / flavour)
         print(f"{'weir, ' + flavour:<44} {len(made[flavour].bytes):>12,} bytes stripped, glibc {made[flavour].oldest_glibc()}", flush=True)
     sys.stdout.flush()

@@ -61,9 +61,7 @@ pub(super) fn run(from: &Options, command: &DbCommand) -> Result<ExitCode, Start
         faults.extend(audit_fault(&path)?);
     }
     let shown = path.display();
-    for fault in &faults {
-        say(&plain(&format!("FAIL  {fault}")));
-    }
+    faults.iter().flat_map(|fault| shown_lines(fault)).for_each(|line| say(&line));
     if !faults.is_empty() {
         say(&plain(&format!(
             "{shown}: damaged; stop the gateways, keep a copy of the file, and put the newest backup back (`weir restore BACKUP --replace`)"
@@ -79,9 +77,30 @@ pub(super) fn run(from: &Options, command: &DbCommand) -> Result<ExitCode, Start
     Ok(ExitCode::SUCCESS)
 }
 
+/// A fault as lines of a terminal: SQLite names several places of one page in one text with line ends.
+fn shown_lines(fault: &str) -> impl Iterator<Item = String> {
+    fault.lines().enumerate().map(|(at, line)| plain(&format!("{}{line}", if at == 0 { "FAIL  " } else { "      " })))
+}
+
 /// What is wrong with the audit log, where something is.
 fn audit_fault(path: &std::path::Path) -> Result<Option<String>, StartError> {
     let audit = weir_storage::RecordReader::open(path)?.check_audit()?;
     let at = audit.first_bad_seq.map_or_else(String::new, |seq| format!(" at line {seq}"));
     Ok((!audit.intact).then(|| format!("the audit log's chain is broken{at}: a line was altered, removed or put in")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown_lines;
+
+    #[test]
+    fn each_line_of_a_fault_is_a_line_and_nothing_in_it_steers_the_terminal() {
+        let lines = |fault| shown_lines(fault).collect::<Vec<_>>();
+        let fault = "*** in database main ***\nTree 7 page 7: btreeInitPage() returns error code 11\n";
+        assert_eq!(
+            lines(fault),
+            ["FAIL  *** in database main ***", "      Tree 7 page 7: btreeInitPage() returns error code 11"]
+        );
+        assert_eq!(lines("a table named \u{1b}[2J"), ["FAIL  a table named \u{fffd}[2J"]);
+    }
 }

@@ -28,15 +28,17 @@ struct Machine {
 }
 
 impl Machine {
-    fn here() -> Self {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    /// What the files below `root` say of it; which cores are allowed says the system itself.
+    fn read(root: &Path, allowed: BTreeSet<usize>) -> Self {
+        let at = |path: &Path| fs::read_to_string(root.join(path.strip_prefix("/").unwrap_or(path)));
+        let read = |path: &str| at(Path::new(path)).unwrap_or_default();
         let nodes = list(&read("/sys/devices/system/node/online"));
         let cores = |node: usize| list(&read(&format!("/sys/devices/system/node/node{node}/cpulist")));
         Self {
-            allowed: rt::allowed_cpus().into_iter().collect(),
+            allowed,
             isolated: list(&read("/sys/devices/system/cpu/isolated")),
             nodes: nodes.into_iter().map(|node| (node, cores(node))).collect(),
-            quota: quota(&read("/proc/self/cgroup"), |path| fs::read_to_string(path).ok()),
+            quota: quota(&read("/proc/self/cgroup"), |path| at(path).ok()),
             huge_pages: read("/sys/kernel/mm/transparent_hugepage/enabled"),
             rings_disabled: read("/proc/sys/kernel/io_uring_disabled"),
         }
@@ -45,9 +47,13 @@ impl Machine {
 
 /// Everything about the placement.
 pub(super) fn placement(settings: Option<&Settings>) -> Vec<Diagnosis> {
-    let machine = Machine::here();
+    let machine = Machine::read(Path::new("/"), rt::allowed_cpus().into_iter().collect());
+    judged(&machine, settings)
+}
+
+fn judged(machine: &Machine, settings: Option<&Settings>) -> Vec<Diagnosis> {
     let wanted = settings.map_or(0, |settings| settings.server.core_threads);
-    let mut found = vec![cores(&machine, wanted), numa(&machine), huge_pages(&machine.huge_pages)];
+    let mut found = vec![cores(machine, wanted), numa(machine), huge_pages(&machine.huge_pages)];
     let driver = settings.map_or(IoDriver::Auto, |settings| settings.server.io_driver);
     found.extend(ring_limits(&machine.rings_disabled, driver));
     found
@@ -240,6 +246,39 @@ mod tests {
         assert_eq!(ring_limits("0\n", IoDriver::Auto), None);
         assert!(ring_limits("1\n", IoDriver::Auto).unwrap().text.contains("io_uring_group"));
         assert_eq!(ring_limits("2\n", IoDriver::Epoll), None);
+    }
+
+    /// A server with two sockets, half of the second isolated, as its kernel writes it into /sys and /proc.
+    #[test]
+    fn a_machine_of_two_nodes_is_read_from_its_files() {
+        let root = tempfile::TempDir::new().unwrap();
+        for (path, text) in [
+            ("sys/devices/system/node/online", "0-1\n"),
+            ("sys/devices/system/node/node0/cpulist", "0-15,32-47\n"),
+            ("sys/devices/system/node/node1/cpulist", "16-31,48-63\n"),
+            ("sys/devices/system/cpu/isolated", "24-31,56-63\n"),
+            ("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n"),
+            ("proc/sys/kernel/io_uring_disabled", "2\n"),
+            ("proc/self/cgroup", "0::/system.slice/weir.service\n"),
+            ("sys/fs/cgroup/system.slice/weir.service/cpu.max", "400000 100000\n"),
+        ] {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let said = |allowed: &str| judged(&Machine::read(root.path(), list(allowed)), None);
+        let texts = |allowed: &str| said(allowed).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        let all = texts("0-63");
+        for part in [
+            "grants the time of 4.0: all of them stand still",
+            "node 0: 0-15,32-47; node 1: 16-31,48-63",
+            "transparent huge pages are `always`",
+            "kernel.io_uring_disabled is 2",
+        ] {
+            assert!(all.contains(part), "{part}: {all}");
+        }
+        let one = said("24-27");
+        assert!(one[0].text.contains("all of them isolated") && one[1].level == Level::Ok, "{}", texts("24-27"));
     }
 
     #[test]
