@@ -4,8 +4,6 @@ mod budget;
 mod span;
 
 pub use budget::{Budget, Permit};
-#[cfg(test)]
-pub(crate) use span::blank_call;
 pub use span::{CallIds, blank, name_of};
 
 /// The attribute that holds the provider's id of the answer: two records with the same one are of the same call.
