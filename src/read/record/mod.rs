@@ -7,4 +7,4 @@ pub use budget::{Budget, Permit};
 pub use span::{CallIds, blank, name_of};
 
 /// The attribute that holds the provider's id of the answer: two records with the same one are of the same call.
-pub(crate) const RESPONSE_ID: &str = "gen_ai.response.id";
+pub const RESPONSE_ID: &str = "gen_ai.response.id";
