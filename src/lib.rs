@@ -3,8 +3,8 @@
 //!
 //! Seven rooms, each above all that it may import; each says in its first lines what lives there and what it may know:
 //! [`net`], [`read`], [`govern`], [`react`], [`gateway`], [`serve`] and [`app`]. Folders of a room are named without it
-//! (`crate::wire`), so that one can move. The rooms become crates from the ground up: `net` is one, and the compiler holds that it knows
-//! nothing of the others. `tests/tidy.rs` holds the order, ARCHITECTURE.md has the reasons.
+//! (`crate::wire`), so that one can move. The rooms become crates from the ground up: `net` and `read` are, and the compiler holds
+//! that each knows nothing above it. `tests/tidy.rs` holds the order, ARCHITECTURE.md has the reasons.
 
 pub mod app;
 #[cfg(test)]
@@ -21,7 +21,6 @@ mod hostile;
 #[path = "../tests/hostile/peak.rs"]
 mod peak;
 pub mod react;
-pub mod read;
 pub mod serve;
 #[cfg(test)]
 mod tests;
@@ -33,12 +32,13 @@ pub use app::{boot, cli};
 pub use gateway::{client, flow, golden, judging, process, replay, settle};
 pub use govern::{admit, control, enforce, identity, meter, money, ops, redaction, upstreams};
 pub use react::{alerts, anomalies, feed, judge, otel, receipts, router, siem};
-pub use read::{exchange, inspect, observe, record, rewrite};
 pub use serve::{api, grpc, ingest, reports};
 pub use weir_net as net;
 pub use weir_net::{codec, forward, json, limits, outbound, rt, wire};
+pub use weir_read as read;
+pub use weir_read::{exchange, inspect, observe, record, rewrite};
 
 pub(crate) use gateway::output;
 pub(crate) use react::hub;
-pub(crate) use read::defence;
 pub(crate) use weir_net::per_tenant;
+pub(crate) use weir_read::defence;

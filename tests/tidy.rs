@@ -13,6 +13,9 @@ mod evidence;
 #[path = "tidy/limits.rs"]
 mod limits;
 
+#[path = "tidy/pages.rs"]
+mod pages;
+
 #[path = "tidy/graph.rs"]
 #[allow(dead_code)] // `examples/house.rs` prints more of it than is checked here.
 mod graph;

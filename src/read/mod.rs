@@ -4,9 +4,22 @@
 //! The ways in: `inspect` for requests, `observe` for answers, `rewrite` for changed bytes; `exchange` and `record` are the values
 //! that the stages of a call hand to one another.
 
-pub(crate) mod defence;
+pub mod defence;
+#[cfg(test)]
+#[path = "../../tests/it/support/effort.rs"]
+#[allow(dead_code)] // The gateway's suites use all of it.
+mod effort;
 pub mod exchange;
+#[cfg(test)]
+#[path = "../../tests/it/support/hostile.rs"]
+#[allow(dead_code)]
+mod hostile;
 pub mod inspect;
 pub mod observe;
 pub mod record;
 pub mod rewrite;
+#[cfg(test)]
+#[path = "../../tests/hostile/texts.rs"]
+mod texts;
+
+use weir_net::{codec, json, wire};

@@ -70,7 +70,7 @@ fn is_path(name: &str) -> bool {
 }
 
 /// The names that one with a list in braces stands for.
-fn expanded(name: &str) -> Vec<String> {
+pub(super) fn expanded(name: &str) -> Vec<String> {
     let Some((before, rest)) = name.split_once('{') else { return vec![name.to_owned()] };
     let Some((list, after)) = rest.split_once('}') else { return vec![name.to_owned()] };
     let each = list.split(',').flat_map(|one| expanded(&[before, one.trim(), after].concat()));
@@ -86,7 +86,7 @@ fn is_there(places: &[Place], name: &str) -> bool {
     })
 }
 
-fn fits(pattern: &str, name: &str) -> bool {
+pub(super) fn fits(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((first, rest)) => {

@@ -21,8 +21,8 @@ use super::message::Notice;
 use super::{mail, seen};
 use crate::anomalies::{CONTINUES, DETECTOR};
 use crate::feed::Batch;
+use crate::feed::testing::blank_call as span;
 use crate::outbound::signature;
-use crate::record::blank_call as span;
 
 const SEVERITIES: [Severity; 5] = [Severity::Info, Severity::Low, Severity::Medium, Severity::High, Severity::Critical];
 

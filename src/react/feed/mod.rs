@@ -21,6 +21,8 @@ mod progress;
 mod queue;
 mod tally;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;

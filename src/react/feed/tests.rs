@@ -11,7 +11,7 @@ use weir_storage::audit::AuditEvent;
 use weir_storage::{Backend, Store, StoreOptions};
 
 use super::*;
-use crate::record::blank_call as span;
+use crate::feed::testing::blank_call as span;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn samples_have_the_share_that_is_asked_for_and_the_smaller_is_part_of_the_larger() {
-        let mut span = crate::record::blank_call();
+        let mut span = crate::feed::testing::blank_call();
         let mut counts = [0; 4];
         for _ in 0..4_000 {
             span.trace_id = TraceId::fresh();

@@ -11,7 +11,7 @@ use weir_storage::record::SpanRecord;
 
 use super::chain::{Chain, files};
 use super::{PublicKey, SigningKey, Verifier};
-use crate::record::blank_call;
+use crate::feed::testing::blank_call;
 
 const KEEP: Duration = Duration::from_secs(86_400);
 

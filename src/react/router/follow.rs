@@ -55,7 +55,7 @@ mod tests {
     use weir_config::vocab::Severity;
 
     use super::*;
-    use crate::record::blank_call;
+    use crate::feed::testing::blank_call;
 
     fn span(enforcement: &'static str, places: &[&str]) -> Box<SpanRecord> {
         let mut span = blank_call();

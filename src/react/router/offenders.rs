@@ -151,7 +151,7 @@ mod tests {
     use weir_storage::NotWritten;
 
     use super::*;
-    use crate::record::blank_call;
+    use crate::feed::testing::blank_call;
 
     /// Offences as the store keeps them, without an end.
     #[derive(Default)]

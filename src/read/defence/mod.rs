@@ -18,15 +18,15 @@ use weir_config::settings::BoundaryDefense;
 use weir_inference::PartKind;
 
 use self::content::{Content, contents, is_of};
-pub(crate) use self::system::Shape;
+pub use self::system::Shape;
 use self::system::places;
 use self::tag::{NEUTRAL, Tag};
 use crate::inspect::RequestView;
 use crate::rewrite::{Changes, Defence, DefenceOutcome, Marks};
 
-/// What is to be done with one request.
+/// What is to be done with one request: the settings of the defence as they were when it came, and chance that is its own.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub struct Ask {
     /// `None` where the defence is off or does not know the dialect.
     defend: Option<(Shape, BoundaryDefense)>,
     /// Chance, for the tag and for the marker.
@@ -38,8 +38,9 @@ pub(crate) struct Ask {
 type Cut = (Range<usize>, Bytes);
 
 impl Ask {
-    /// What the settings ask for in a request of this shape; `None` where they leave it as it is.
-    pub(crate) fn of(settings: &Settings, shape: Option<Shape>) -> Option<Box<Self>> {
+    /// What the settings ask for in a request of this shape (`None`: a dialect whose messages the defence does not know); `None` where they
+    /// leave it as it is.
+    pub fn of(settings: &Settings, shape: Option<Shape>) -> Option<Box<Self>> {
         let defence = &settings.boundary_defense;
         let defend = shape.filter(|_| defence.enabled).map(|shape| (shape, defence.clone()));
         let zones = settings.security_analysis.zones;
@@ -54,8 +55,9 @@ impl Ask {
 }
 
 /// Adds to `changes`, which hold what redacts personal data, what `ask` says. `body` is what `view` was read from; `None` where
-/// that is not what is forwarded.
-pub(crate) fn weave(view: &RequestView, body: Option<&[u8]>, ask: &Ask, changes: &mut Changes) {
+/// that is not what is forwarded. Fails never: where the body could not be read, it stays as it is, and [`Changes::defence`] says that the
+/// defence did nothing.
+pub fn weave(view: &RequestView, body: Option<&[u8]>, ask: &Ask, changes: &mut Changes) {
     let Some(body) = body.filter(|_| view.unreadable.is_none()) else {
         changes.defence = ask.defend.as_ref().map(|_| Box::new(Defence::failed()));
         return;

@@ -10,7 +10,7 @@ use crate::json::{Event, JsonError, Walker};
 
 /// How a request names its messages and its system prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub enum Shape {
     /// Chat completions, and the chats of local servers: the system prompt is a message.
     Chat,
     /// Messages: the system prompt is a field of the body.

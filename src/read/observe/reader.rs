@@ -74,8 +74,9 @@ impl AnswerKind {
         matches!(self, Self::EventStream | Self::JsonLines | Self::AmazonEvents | Self::JsonArray)
     }
 
-    /// From the first byte that is not white space.
-    pub(crate) fn from_first_byte(byte: u8) -> Option<Self> {
+    /// From the first byte that is not white space, where an answer does not say what it is; `None` for a byte that begins neither JSON
+    /// nor a line of an event stream.
+    pub fn from_first_byte(byte: u8) -> Option<Self> {
         match byte {
             b'{' | b'[' => Some(Self::Json),
             b'd' | b'e' | b'i' | b'r' | b':' => Some(Self::EventStream),

@@ -4,9 +4,7 @@ mod budget;
 mod span;
 
 pub use budget::{Budget, Permit};
-#[cfg(test)]
-pub(crate) use span::blank_call;
 pub use span::{CallIds, blank, name_of};
 
 /// The attribute that holds the provider's id of the answer: two records with the same one are of the same call.
-pub(crate) const RESPONSE_ID: &str = "gen_ai.response.id";
+pub const RESPONSE_ID: &str = "gen_ai.response.id";

@@ -93,22 +93,3 @@ pub fn blank(ids: &CallIds) -> Box<SpanRecord> {
         prompt_cache: None,
     })
 }
-
-/// The same of a call of the default tenant, for tests.
-#[cfg(test)]
-pub(crate) fn blank_call() -> Box<SpanRecord> {
-    blank(&CallIds {
-        tenant_id: TenantId::DEFAULT,
-        trace_id: TraceId::fresh(),
-        span_id: SpanId::fresh(),
-        parent_span_id: None,
-        agent_id: None,
-        session_id: None,
-        client: None,
-        provider: Provider::OPENAI,
-        priced_as: None,
-        operation: Operation::ChatCompletion,
-        path_model: None,
-        start_time: Timestamp::now(),
-    })
-}

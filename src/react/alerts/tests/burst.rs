@@ -14,10 +14,10 @@ use weir_storage::alerts::AlertFilter;
 use weir_storage::query::Page;
 use weir_storage::{AlertBook, Backend, BatchOutcome, SpanLog, Store, StoreObserver, StoreOptions};
 
+use crate::feed::testing::blank_call as span;
 use crate::feed::{Feed, Told};
 use crate::meter::Registry;
 use crate::outbound::Client;
-use crate::record::blank_call as span;
 
 const COOLDOWN_SECONDS: u64 = 12;
 const PATIENCE: Duration = Duration::from_secs(120);

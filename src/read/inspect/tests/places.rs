@@ -289,7 +289,7 @@ fn as_value(body: &str) -> serde_json::Value {
 
 #[test]
 fn what_an_agent_sends_comes_back_whole() {
-    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/data/agent_turns.jsonl.zst");
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/data/agent_turns.jsonl.zst");
     let turns = String::from_utf8(zstd::stream::decode_all(&std::fs::read(file).unwrap()[..]).unwrap()).unwrap();
     assert_eq!(turns.lines().count(), 22);
     let mut recorded = String::new();

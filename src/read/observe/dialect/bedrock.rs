@@ -45,11 +45,7 @@ fn is_event(name: &[u8]) -> bool {
 ///
 /// # Errors
 /// The first [`JsonError`].
-pub(in crate::read::observe) fn message(
-    collector: &mut Collector,
-    name: &str,
-    payload: &[u8],
-) -> Result<(), JsonError> {
+pub(in crate::observe) fn message(collector: &mut Collector, name: &str, payload: &[u8]) -> Result<(), JsonError> {
     let mut walker = Walker::new(payload)?;
     match value(&mut walker)? {
         Value::Object if is_event(name.as_bytes()) => event(collector, &mut walker, name)?,

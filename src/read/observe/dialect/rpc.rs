@@ -19,7 +19,7 @@ use crate::observe::value::{Value, next_key, next_value, skip, value};
 /// Blocks of texts that continue from message to message begin here.
 const PIECES_FROM: u32 = 1 << 30;
 
-pub(in crate::read::observe) fn member<'a>(
+pub(in crate::observe) fn member<'a>(
     _: &mut Root<'a>,
     collector: &mut Collector,
     walker: &mut Walker<'a>,
