@@ -285,9 +285,12 @@ def lists(options, three, url, temp):
             with bench.OPENER.open(asked, timeout=60) as answered:
                 return json.loads(answered.read())
 
-        page = answer(f"/api/v1/spans?limit=1&offset={depth // 3}")
-        if page["total"] != depth or not page["data"]:
-            raise bench.SetupError(f"{page['total']} spans in the answer, {depth} in the store")
+        # While the store draws together what was put in, a question may take it longer than a gateway waits: the journal answers then.
+        until, page = time.monotonic() + 4 * DRAINED_S, {"total": 0}
+        while page["total"] != depth:
+            if time.monotonic() > until:
+                raise bench.SetupError(f"{page['total']} spans in the answer, {depth} in the store")
+            page = answer(f"/api/v1/spans?limit=1&offset={depth // 3}")
         some = page["data"][0]
         asked = {
             "newest 20": "/api/v1/spans?limit=20",
