@@ -8,6 +8,10 @@ gateway gets `--rate` calls a second for ten seconds more than `--away` on both 
 killed, and started again on its folder `--away` seconds later. Reported: calls that failed (none may), how long after the load's end all
 of them were in the analytics store, and whether as many are there, each once, as were answered.
 
+`--ship SECONDS` records calls for so long with the analytics store away, and then measures how fast they are shipped, and what CPU time a
+span takes of the gateway and of the store. `--lists SPANS` fills the analytics store with so many spans, made of calls that passed a
+gateway, and asks the gateway for lists and sums. Both need `--stores ''` where nothing is to be killed.
+
 `--cost` rounds compare CPU time per call of a gateway with a file and of one with the stores, in turn; shipping is part of it, as the
 thread that ships is the gateway's. Exit code: 0 as promised, 1 not, 2 it could not be done.
 """
@@ -22,6 +26,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import side_by_side as bench
@@ -206,6 +211,109 @@ def cost(options, three, url, temp):
     print(f"production beside lite: {medians['production'] / medians['lite'] - 1:+.1%}", flush=True)
 
 
+def cpu_s(pid):
+    """CPU time of a process so far, with that of its threads."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def ship(options, three, url, temp):
+    """How fast one gateway ships what has piled up."""
+    analytics, database, work = three[0], "ship", temp / "ship"
+    with gateway(options, url, work, settings(three, database, work / "journal.db")) as (base, pid, _):
+        analytics.kill()
+        answered = run(options, base, [pid], work, options.ship, "report")["ok"]
+        analytics.start()
+        there, before = 0, None
+        while True:
+            with contextlib.suppress(OSError):
+                there = rows(analytics, database)[0]
+            now = (time.monotonic(), there, cpu_s(pid), cpu_s(analytics.child.pid))
+            if before is None and there:
+                before = now
+            if there >= answered:
+                break
+            # Each look costs the store some.
+            time.sleep(0.5)
+    seconds, spans, ours, theirs = (after - of for after, of in zip(now, before, strict=True))
+    print(
+        f"| shipping, bodies of {options.body_bytes} and answers of {options.answer_bytes} bytes | {spans} spans in {seconds:.1f} s: "
+        f"{spans / seconds:.0f} a second | CPU time a span: gateway {ours / spans * 1e6:.0f} us, store {theirs / spans * 1e6:.0f} us |",
+        flush=True,
+    )
+
+
+def tell(analytics, database, statement):
+    """Runs a statement in the analytics store."""
+    url = f"http://127.0.0.1:{analytics.port}/?database={database}&default_format=JSONEachRow"
+    try:
+        with bench.OPENER.open(urllib.request.Request(url, data=statement.encode()), timeout=600) as answer:
+            return [json.loads(line) for line in answer.read().splitlines()]
+    except urllib.error.HTTPError as error:
+        raise bench.SetupError(f"the analytics store: {error.read().decode(errors='replace')[:1000]}") from error
+
+
+def lists(options, three, url, temp):
+    """Lists and sums at a depth, through a gateway: made of calls that passed it, each with ids and a start of its own."""
+    analytics, database, work = three[0], "lists", temp / "lists"
+    with gateway(options, url, work, settings(three, database, work / "journal.db")) as (base, pid, _):
+        answered = run(options, base, [pid], work, 2, "calls")["ok"]
+        while rows(analytics, database)[0] < answered:
+            time.sleep(0.1)
+        seeds = min(1000, answered)
+        step, pieces = options.lists // seeds, 20
+        tell(analytics, database, f"CREATE TABLE seeds ENGINE = Memory AS SELECT span_id FROM weir_calls LIMIT {seeds}")
+        for piece in range(pieces):
+            # The same ids in both tables: a hash of the span it is made of and its number.
+            numbers = f"(SELECT number AS n FROM numbers({piece * step // pieces}, {step // pieces}))"
+            made = "reinterpretAsUUID(sipHash128(s.span_id, n))", "reinterpretAsUUID(sipHash128(s.trace_id, intDiv(n, 2)))"
+            moved = "s.start_us - toInt64(n) * 7000000 - 60000000"
+            record = f"replaceOne(replaceOne(s.record, toString(s.span_id), toString({made[0]})), toString(s.trace_id), toString({made[1]}))"
+            for table, more in (("weir_calls", ""), ("weir_spans", f", {record} AS record")):
+                tell(
+                    analytics,
+                    database,
+                    f"INSERT INTO {table} SELECT s.* REPLACE ({made[0]} AS span_id, {made[1]} AS trace_id, {moved} AS start_us{more}) FROM "
+                    f"(SELECT * FROM {table} WHERE span_id IN (SELECT span_id FROM seeds)) AS s CROSS JOIN {numbers} AS numbers "
+                    "SETTINGS max_partitions_per_insert_block = 0",
+                )
+        depth = rows(analytics, database)[0]
+        tenant = tell(analytics, database, "SELECT tenant_id FROM weir_calls LIMIT 1")[0]["tenant_id"]
+
+        def answer(path):
+            asked = urllib.request.Request(f"{base}{path}", headers={"X-Service-Tenant-ID": tenant})
+            with bench.OPENER.open(asked, timeout=60) as answered:
+                return json.loads(answered.read())
+
+        # While the store draws together what was put in, a question may take it longer than a gateway waits: the journal answers then.
+        until, page = time.monotonic() + 4 * DRAINED_S, {"total": 0}
+        while page["total"] != depth:
+            if time.monotonic() > until:
+                raise bench.SetupError(f"{page['total']} spans in the answer, {depth} in the store")
+            page = answer(f"/api/v1/spans?limit=1&offset={depth // 3}")
+        some = page["data"][0]
+        asked = {
+            "newest 20": "/api/v1/spans?limit=20",
+            "newest 20 traces": "/api/v1/traces?limit=20",
+            "by trace": f"/api/v1/traces/{some['trace_id']}",
+            "a filter": f"/api/v1/spans?limit=20&model={some['model']}&status=2xx",
+            "a filter that finds nothing": "/api/v1/spans?limit=20&model=none",
+            "totals": "/api/v1/stats",
+        }
+        for name, path in asked.items():
+            took, turns, ours, theirs = [], 9, cpu_s(pid), cpu_s(analytics.child.pid)
+            for _ in range(turns):
+                began = time.monotonic()
+                answer(path)
+                took.append((time.monotonic() - began) * 1000)
+            ours, theirs = ((cpu_s(of) - before) / turns * 1000 for of, before in ((pid, ours), (analytics.child.pid, theirs)))
+            print(
+                f"| {name} at {depth} spans | {statistics.median(took):.0f} ms | {min(took):.0f} to {max(took):.0f} ms | CPU time: gateway "
+                f"{ours:.0f} ms, store {theirs:.0f} ms |",
+                flush=True,
+            )
+
+
 def main():
     parser = bench.base_arguments(__doc__, rounds=1, duration="20s", warmup="0s")
     bench.call_arguments(parser, connections=64)
@@ -213,6 +321,8 @@ def main():
     parser.add_argument("--away", type=int, default=60, help="seconds (default: %(default)s)")
     parser.add_argument("--stores", default="analytics,relational,cache", help="which are killed (default: %(default)s)")
     parser.add_argument("--cost", type=int, default=3, help="rounds of CPU time per call; 0 for none (default: %(default)s)")
+    parser.add_argument("--ship", type=int, default=0, help="seconds of calls that are shipped at once; 0 for none (default: %(default)s)")
+    parser.add_argument("--lists", type=int, default=0, help="spans that lists are asked of; 0 for none (default: %(default)s)")
     parser.add_argument("--python", default=os.environ.get("WEIR_CHDB_PYTHON", sys.executable), help="a Python that has chdb")
     options = bench.parse(parser)
     options.mode, options.arrivals, options.dialect, options.stream = "open", "constant", "chat", False
@@ -230,6 +340,10 @@ def main():
             for which, store in enumerate(three):
                 if store.name in options.stores.split(","):
                     good &= away(options, three, url, temp, which)
+            if options.ship:
+                ship(options, three, url, temp)
+            if options.lists:
+                lists(options, three, url, temp)
             if options.cost:
                 cost(options, three, url, temp)
     return 0 if good else 1
