@@ -222,7 +222,7 @@ def arguments(doc=__doc__):
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loadtest", required=True, help="path of weir-loadtest")
     parser.add_argument("--weir", help="path of weir; without it Weir takes no part")
-    parser.add_argument("--targets", default=",".join(TARGETS), help="which ones, with commas between them (default: %(default)s)")
+    parser.add_argument("--targets", help=f"which ones, with commas between them (default: {','.join(TARGETS)})")
     parser.add_argument("--weir-form", action="append", default=[], metavar="NAME=FILE", help="Weir with these settings added; may be repeated")
     parser.add_argument("--other", action="append", default=[], metavar="NAME=COMMAND", help="another gateway; may be repeated")
     parser.add_argument("--ready", default="/", help="the path at which another gateway answers 200 when it is ready")
@@ -230,7 +230,8 @@ def arguments(doc=__doc__):
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--duration", help="of each measurement, in place of the plan's: 2s")
     parser.add_argument("--rate", help="requests per second, in place of the plan's")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("target/peers/results"))
+    out = pathlib.Path("target/peers/results")
+    parser.add_argument("--out", type=pathlib.Path, default=out, help="where the results go (default: %(default)s)")
     parser.add_argument("--tools", type=pathlib.Path, default=pathlib.Path("target/peers"), help="where LiteLLM and Portkey's gateway are")
     parser.add_argument("--install", action="store_true", help="get what is missing from apt, PyPI and npm")
     parser.add_argument("--python", default=os.environ.get("WEIR_CHDB_PYTHON"), help="a Python that has chdb, for weir-production")
@@ -241,6 +242,11 @@ def arguments(doc=__doc__):
     parser.add_argument("--load-core", default="1", help="the cores of the provider and the load tester")
     options = parser.parse_args()
     options.plan = options.plan or ["quick"]
+    if not shutil.which(options.loadtest):
+        build = "build it with `cargo build --release -p weir-loadtest`"
+        raise bench.SetupError(f"--loadtest is {options.loadtest}, which is no program; {build}")
+    if options.weir and not shutil.which(options.weir):
+        raise bench.SetupError(f"--weir is {options.weir}, which is no program; build it with `cargo build --release`")
     options.tools, options.out = options.tools.resolve(), options.out.resolve()
     # What the helpers of side_by_side.py ask for.
     options.stream, options.connections, options.core_threads = True, 1000, 1
@@ -249,11 +255,15 @@ def arguments(doc=__doc__):
 
 
 def wanted(options):
-    names = [name for name in options.targets.split(",") if name]
+    names = [name for name in (options.targets or ",".join(TARGETS)).split(",") if name]
     unknown = [name for name in names if name not in TARGETS]
     if unknown:
         raise bench.SetupError(f"--targets: {', '.join(unknown)}; accepted are {', '.join(TARGETS)}")
-    all_of = {name: TARGETS[name] for name in names if options.weir or not name.startswith("weir")}
+    without = [name for name in names if name.startswith("weir") and not options.weir]
+    if without and options.targets:
+        what_to_do = "add --weir target/release/weir, or leave them out"
+        raise bench.SetupError(f"--targets names {', '.join(without)}, and there is no --weir; {what_to_do}")
+    all_of = {name: TARGETS[name] for name in names if name not in without}
     for text in options.weir_form:
         name, _, settings = text.partition("=")
         if not options.weir or not name or not pathlib.Path(settings).is_file():
@@ -311,10 +321,12 @@ def main():
         for plan in options.plan:
             code, files = measure(options, plan, running, upstream)
             worst = max(worst, code)
-            if left_out and files["md"].exists():
+            # A plan that could not be run has written nothing; what lay there before is not of this run.
+            if code in (0, 1) and left_out:
                 with open(files["md"], "a") as table:
                     table.writelines(f"- {name} is left out: {why}\n" for name, why in left_out.items())
-            print(f"{files['md']}, {files['json']}, {files['html']}", file=sys.stderr)
+            if code in (0, 1):
+                print(f"{files['md']}, {files['json']}, {files['html']}", file=sys.stderr)
     return worst
 
 
