@@ -286,7 +286,7 @@ def provider(options, work, stack):
     return f"http://127.0.0.1:{port}"
 
 
-def measure(options, plan, running, upstream):
+def measure(options, plan, running, upstream, left_out):
     name = pathlib.Path(plan).stem
     files = {kind: options.out / f"{name}.{kind}" for kind in ("md", "json", "html")}
     command = [options.loadtest, "run", "--plan", plan, "--rounds", options.rounds]
@@ -294,6 +294,8 @@ def measure(options, plan, running, upstream):
     for option in ("duration", "rate"):
         if getattr(options, option):
             command += [f"--{option}", getattr(options, option)]
+    for name, why in left_out.items():
+        command += ["--note", f"{name} is left out: {why}"]
     for name, (url, pids) in running.items():
         command += ["--target", f"{name}={url}"]
         if pids:
@@ -319,12 +321,9 @@ def main():
                 left_out[name] = str(error).splitlines()[0]
                 print(f"{name} is left out: {error}", file=sys.stderr, flush=True)
         for plan in options.plan:
-            code, files = measure(options, plan, running, upstream)
+            code, files = measure(options, plan, running, upstream, left_out)
             worst = max(worst, code)
             # A plan that could not be run has written nothing; what lay there before is not of this run.
-            if code in (0, 1) and left_out:
-                with open(files["md"], "a") as table:
-                    table.writelines(f"- {name} is left out: {why}\n" for name, why in left_out.items())
             if code in (0, 1):
                 print(f"{files['md']}, {files['json']}, {files['html']}", file=sys.stderr)
     return worst

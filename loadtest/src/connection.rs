@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::corpus::Shape;
 use super::frames::{self, Frame, FrameCutter};
@@ -16,12 +16,18 @@ use weir_fake_provider::provider::{self, Digest};
 
 /// Enough for nearly every answer in one read.
 const BUF_BYTES: usize = 64 * 1024;
+/// As much of a refusal is kept as says why.
+const REFUSAL_BYTES: usize = 300;
 
 /// An answer that arrived whole.
 pub(super) struct Answered {
     pub(super) status: u16,
     /// Whether the connection may be used again.
     pub(super) keep_alive: bool,
+    /// Of a stream: from the moment its first byte is timed from to the first frame that brought the model's text.
+    pub(super) first_token: Option<Duration>,
+    /// How the body begins, where the status is no 2xx.
+    pub(super) refusal: Vec<u8>,
 }
 
 /// An open connection.
@@ -69,8 +75,19 @@ impl Connection {
         }
         let cutter = std::mem::replace(&mut self.cutter, FrameCutter::new(frames::EVENTS));
         let digest = self.promised.map(|_| Digest::default());
-        let mut body =
-            Body { since, shape, streamed, cutter, digest, tally, last_read: None, frames: 0, has_text: false };
+        let refusal = (!(200..300).contains(&head.status)).then(Vec::new);
+        let mut body = Body {
+            since,
+            shape,
+            streamed,
+            cutter,
+            digest,
+            tally,
+            last_read: None,
+            frames: 0,
+            first_token: None,
+            refusal,
+        };
         let read = self.read_body(head, &mut body).await;
         let digest = body.finish();
         self.cutter = body.cutter;
@@ -85,7 +102,12 @@ impl Connection {
                 return Err(Failure::Altered);
             }
         }
-        Ok(Answered { status: head.status, keep_alive: head.keep_alive })
+        Ok(Answered {
+            status: head.status,
+            keep_alive: head.keep_alive,
+            first_token: body.first_token,
+            refusal: body.refusal.unwrap_or_default(),
+        })
     }
 
     /// Reads up to the end of the final head and leaves the body's first bytes at the start of the buffer.
@@ -176,8 +198,10 @@ struct Body<'a> {
     /// When something came last.
     last_read: Option<Instant>,
     frames: u64,
-    /// Whether a frame has brought the model's text.
-    has_text: bool,
+    /// When a frame first brought the model's text, since the start.
+    first_token: Option<Duration>,
+    /// Its first bytes, where they are kept.
+    refusal: Option<Vec<u8>>,
 }
 
 impl Body<'_> {
@@ -186,6 +210,10 @@ impl Body<'_> {
         tally.received_bytes += payload.len() as u64;
         if payload.is_empty() {
             return;
+        }
+        if let Some(kept) = &mut self.refusal {
+            let room = REFUSAL_BYTES.saturating_sub(kept.len()).min(payload.len());
+            kept.extend_from_slice(payload.get(..room).unwrap_or_default());
         }
         if self.streamed.is_none() {
             if self.last_read.is_none() {
@@ -205,7 +233,7 @@ impl Body<'_> {
         let mut previous = self.last_read.replace(now);
         tally.frames_split += u64::from(self.cutter.is_amid_frame());
         let (before, separator) = (self.frames, self.cutter.separator());
-        let Self { cutter, digest, frames, has_text, shape, since, .. } = self;
+        let Self { cutter, digest, frames, first_token, shape, since, .. } = self;
         cutter.push(payload, |frame| {
             tally.frames += 1;
             *frames += 1;
@@ -215,8 +243,8 @@ impl Body<'_> {
             if let Some(previous) = previous.replace(now) {
                 tally.frame_gap.add(now - previous);
             }
-            if !*has_text && spelling::brings_text(shape.dialect, frame.bytes) {
-                *has_text = true;
+            if first_token.is_none() && spelling::brings_text(shape.dialect, frame.bytes) {
+                *first_token = Some(now - *since);
                 tally.first_token.add(now - *since);
             }
             if let Some(digest) = digest {

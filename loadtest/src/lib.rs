@@ -108,15 +108,10 @@ fn measure(work: cli::Work) -> Result<u8, SetupError> {
 }
 
 fn compare(args: &cli::CompareArgs) -> Result<u8, SetupError> {
-    if !(0.0..=10.0).contains(&args.threshold) {
-        return Err(SetupError(format!(
-            "--threshold is {}; accepted are 0 to 10, where 0.1 is ten percent",
-            args.threshold
-        )));
-    }
-    let (text, verdict) = results::compare(&read_results(&args.before)?, &read_results(&args.after)?, args.threshold)?;
+    let terms = results::Terms { threshold: args.threshold, allow_missing: args.allow_missing };
+    let (text, is_well) = results::compare(&read_results(&args.before)?, &read_results(&args.after)?, terms)?;
     print(&text)?;
-    Ok(u8::from(verdict == results::Verdict::Worse))
+    Ok(u8::from(!is_well))
 }
 
 fn read_results(path: &Path) -> Result<results::Results, SetupError> {

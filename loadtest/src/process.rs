@@ -67,7 +67,7 @@ impl Sample {
     pub(super) fn take(subjects: &Subjects) -> Result<Self, SetupError> {
         let mut sample = Self::default();
         for &pid in &subjects.pids {
-            sample.add(pid).ok_or_else(|| SetupError(format!("--pid {pid}: no such process, or /proc is closed")))?;
+            sample.add(pid).ok_or_else(|| SetupError(format!("{pid}: no such process, or /proc is closed")))?;
             if subjects.with_children {
                 // One that ends meanwhile takes its figures with it.
                 for child in descendants(pid) {
@@ -219,7 +219,7 @@ mod tests {
     fn an_unknown_process_is_named() {
         assert_eq!(
             Sample::take(&Subjects::pids(&[u32::MAX])).unwrap_err().0,
-            "--pid 4294967295: no such process, or /proc is closed"
+            "4294967295: no such process, or /proc is closed"
         );
     }
 }

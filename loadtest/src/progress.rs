@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
+use super::settings::Settings;
 use super::tally::Tally;
 
 /// Tells how far a run is.
@@ -29,7 +30,7 @@ impl Progress {
         Self { quiet, terminal, began: Instant::now(), length, state: RefCell::default() }
     }
 
-    /// So many measurements are to come, more or less.
+    /// So many measurements are to come.
     pub(super) fn expect(&self, all: usize) {
         self.state.borrow_mut().all = all;
     }
@@ -41,16 +42,16 @@ impl Progress {
     }
 
     /// What the measurement under way has counted so far.
-    pub(super) fn tell(&self, tally: &Tally, elapsed: Duration) {
+    pub(super) fn tell(&self, tally: &Tally, elapsed: Duration, settings: &Settings) {
         if self.terminal {
-            self.line(&counted(tally, elapsed), false);
+            self.line(&counted(tally, elapsed, settings), false);
         }
     }
 
     /// The measurement is over.
-    pub(super) fn end(&self, tally: &Tally, elapsed: Duration) {
+    pub(super) fn end(&self, tally: &Tally, elapsed: Duration, settings: &Settings) {
         self.state.borrow_mut().done += 1;
-        self.line(&counted(tally, elapsed), true);
+        self.line(&counted(tally, elapsed, settings), true);
     }
 
     /// Something beside the measurements.
@@ -66,7 +67,9 @@ impl Progress {
         }
         let state = self.state.borrow();
         let left = self.length.saturating_sub(self.began.elapsed()).as_secs();
-        let head = format!("[{}/{}] {}: {counted}", state.done, state.all, state.now);
+        // How many rates a ramp tries is not known before its end.
+        let of = if state.all > 0 { format!("/{}", state.all) } else { String::new() };
+        let head = format!("[{}{of}] {}: {counted}", state.done, state.now);
         match self.terminal {
             true => self.write(&format!("\r\x1b[K{head}  about {left} s left")),
             false => self.write(&format!("{head}\n")),
@@ -86,11 +89,34 @@ impl Progress {
     }
 }
 
-fn counted(tally: &Tally, elapsed: Duration) -> String {
+fn counted(tally: &Tally, elapsed: Duration, settings: &Settings) -> String {
     let answers = tally.answered();
-    let failures: u64 = tally.failures.values().sum::<u64>() + tally.unsent;
-    let p50 = tally.latency.histogram().map_or(0.0, |times| times.value_at_quantile(0.5) as f64 / 1e6);
     let per_s = answers as f64 / elapsed.as_secs_f64().max(1e-3);
-    let failed = if failures > 0 { format!(", {failures} FAILED") } else { String::new() };
-    format!("{answers} answers, {per_s:.0}/s, p50 {p50:.2} ms{failed}")
+    let p50 = tally.latency.histogram().map(|times| times.value_at_quantile(0.5) as f64 / 1e6);
+    let p50 = p50.map_or(", none as expected".to_owned(), |p50| format!(", p50 {p50:.2} ms"));
+    let errors: Vec<String> =
+        tally.errors(settings).into_iter().map(|(name, count)| format!("{name}: {count}")).collect();
+    let failed = match errors.is_empty() {
+        true => String::new(),
+        false => format!(", {} FAILED ({})", tally.failed(settings), errors.join(", ")),
+    };
+    format!("{answers} answers, {per_s:.0}/s{p50}{failed}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::settings;
+
+    #[test]
+    fn refusals_are_told_as_failures_and_have_no_latency() {
+        let mut tally = Tally::new(0);
+        tally.statuses.insert(401, 200);
+        let told = counted(&tally, Duration::from_secs(1), &settings());
+        assert_eq!(told, "200 answers, 200/s, none as expected, 200 FAILED (status 401: 200)");
+        tally.statuses.insert(200, 10);
+        tally.latency.add(Duration::from_millis(2));
+        let told = counted(&tally, Duration::from_secs(1), &settings());
+        assert_eq!(told, "210 answers, 210/s, p50 2.00 ms, 200 FAILED (status 401: 200)");
+    }
 }

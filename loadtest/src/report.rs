@@ -12,13 +12,19 @@ use super::tally::{Tally, Times};
 /// What the run measured around the tally.
 pub(super) struct Measured {
     pub(super) elapsed: Duration,
+    /// How long requests were sent: in an open loop up to the last one, at least as long as planned.
+    pub(super) sending: Duration,
     pub(super) own_cpu: CpuTime,
     pub(super) before: Sample,
     pub(super) after: Sample,
     pub(super) settled_in: Duration,
     pub(super) warmup_failed: u64,
+    /// What failed in the warm-up, by kind.
+    pub(super) warmup_errors: BTreeMap<String, u64>,
     /// Whether no process is accounted.
     pub(super) is_unaccounted: bool,
+    /// Why there are no figures of the processes, where one has ended.
+    pub(super) gone: Option<String>,
 }
 
 /// A distribution of times in microseconds.
@@ -89,7 +95,9 @@ pub struct Report {
     pub failures: BTreeMap<&'static str, u64>,
     /// Open mode: requests due but never sent, because no connection became free.
     pub unsent: u64,
-    /// Answers with an expected status per second.
+    /// The first answer with an unexpected status: that status, and how its body begins.
+    pub refused: Option<String>,
+    /// Answers with an expected status per second in which requests were sent.
     pub ok_per_s: f64,
     /// Bytes of requests.
     pub sent_bytes: u64,
@@ -164,7 +172,8 @@ impl Report {
             statuses: tally.statuses.clone(),
             failures: tally.failures.iter().map(|(failure, count)| (failure.name(), *count)).collect(),
             unsent: tally.unsent,
-            ok_per_s: if elapsed_s > 0.0 { ok as f64 / elapsed_s } else { 0.0 },
+            refused: tally.refused.clone(),
+            ok_per_s: if measured.sending.is_zero() { 0.0 } else { ok as f64 / measured.sending.as_secs_f64() },
             sent_bytes: tally.sent_bytes,
             received_bytes: tally.received_bytes,
             latency: percentiles(&tally.latency),

@@ -2,7 +2,7 @@
 //! so that what disturbs the machine disturbs all of them.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,23 +10,23 @@ use super::corpus::Corpus;
 use super::error::SetupError;
 use super::hosts;
 use super::own::OwnProvider;
-use super::plan::{DIRECT, Ramp, Target, TestPlan, Workload};
-use super::process::Subjects;
+use super::plan::{DIRECT, RAMP_HALVINGS, Ramp, Target, TestPlan, Workload};
+use super::process::{Sample, Subjects};
 use super::progress::Progress;
 use super::report::Measured;
-use super::results::{Buckets, Cell, FORMAT, Machine, RampCurve, RampPoint, Results, Round, Summary};
+use super::results::{self, Buckets, Cell, FORMAT, Machine, RampAsked, RampCurve, RampPoint, Results, Round, Summary};
 use super::run::{self, Told};
 use super::runtime;
 use super::settings::{Arrivals, Mode, Settings};
 use super::tally::Tally;
 
-/// Times that a ramp looks between the last rate that was kept up and the first that was not.
-const HALVINGS: u32 = 2;
-
 /// Runs a plan.
 pub(super) fn perform(mut plan: TestPlan, quiet: bool) -> Result<Results, SetupError> {
     let length = plan.length();
     let progress = Rc::new(Progress::new(quiet, length));
+    progress.note(&announced(&plan, length));
+    let load_before = std::fs::read_to_string("/proc/loadavg").ok();
+    let load_before = load_before.and_then(|text| text.split_whitespace().next()?.parse().ok());
     let mut own = None;
     if plan.starts_provider() {
         let provider = OwnProvider::start(&plan.provider, length)?;
@@ -51,14 +51,26 @@ pub(super) fn perform(mut plan: TestPlan, quiet: bool) -> Result<Results, SetupE
         version: env!("CARGO_PKG_VERSION").to_owned(),
         plan: plan.name.clone(),
         made_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
-        machine: machine(),
+        machine: Machine { load_before, ..machine() },
         rounds: plan.rounds,
         duration_s: plan.duration.as_secs_f64(),
         seed: plan.seed,
+        ramp: plan.ramp.map(|ramp| RampAsked {
+            from_per_s: ramp.from,
+            to_per_s: ramp.to,
+            steps: ramp.steps,
+            p99_max_us: ramp.p99_max.as_secs_f64() * 1e6,
+        }),
+        command: plan.command.clone(),
+        plan_text: plan.text.clone(),
+        warmup_s: plan.warmup.as_secs_f64(),
+        provider: own.as_ref().map_or(String::new(), |_| plan.provider.in_words()),
+        notes: plan.notes.clone(),
         baseline,
         cells: Vec::new(),
         ramps: Vec::new(),
     };
+    runner.ask_everybody()?;
     match plan.ramp {
         Some(ramp) => results.ramps = runner.ramps(&ramp)?,
         None => results.cells = runner.rounds()?,
@@ -88,6 +100,22 @@ struct Step {
 }
 
 impl Runner<'_> {
+    /// Whether every target answers and every process to account is there: what is missing is said before anything is measured.
+    fn ask_everybody(&self) -> Result<(), SetupError> {
+        for target in &self.plan.targets {
+            let Target { name, url, subjects, .. } = target;
+            Sample::take(subjects).map_err(|error| SetupError(format!("--process {name}={error}")))?;
+            let Some(workload) = self.plan.workloads.first() else { continue };
+            let settings = self.plan.settings(target, workload);
+            runtime::block_on(run::knock(&settings))?.map_err(|says| {
+                SetupError(format!(
+                    "target {name} at {url} cannot be reached: {says}; start it first, or leave it out (nothing was measured yet)"
+                ))
+            })?;
+        }
+        Ok(())
+    }
+
     fn rounds(&self) -> Result<Vec<Cell>, SetupError> {
         let (targets, workloads) = (&self.plan.targets, &self.plan.workloads);
         self.progress.expect(self.plan.rounds as usize * targets.len() * workloads.len());
@@ -100,11 +128,10 @@ impl Runner<'_> {
                     self.progress.begin(format!("round {}, {}, {}", round + 1, workload.name, target.name));
                     let measured = match self.step((at_workload, workload), (at_target, target), (round as u64, None)) {
                         Ok(step) => round_of(&step, workload),
-                        // What could not be reached at first is a mistake; what went away is a result.
-                        Err(error) if round == 0 => return Err(error),
+                        // Everybody answered before the first round; what went away since then is a result.
                         Err(error) => {
-                            self.progress.note(&error.0);
-                            Round { failed: 1, errors: [("connect".to_owned(), 1)].into(), ..Round::default() }
+                            self.progress.note(&format!("{}: {}", target.name, error.0));
+                            missed(self.plan.duration, workload)
                         }
                     };
                     rounds.entry((at_workload, at_target)).or_default().push(measured);
@@ -119,6 +146,7 @@ impl Runner<'_> {
                     target: target.name.clone(),
                     url: target.url.clone(),
                     load: load_in_words(self.plan, workload),
+                    sends: workload.in_words(),
                     summary: Summary::default(),
                     rounds: rounds.remove(&(at_workload, at_target)).unwrap_or_default(),
                 });
@@ -147,17 +175,20 @@ impl Runner<'_> {
                 .or_insert_with(|| Rc::new(RefCell::new(Corpus::new(&settings)))),
         );
         let progress = Rc::clone(self.progress);
-        let told: Told = Rc::new(move |tally, elapsed| progress.tell(tally, elapsed));
+        let sent_with = Rc::clone(&settings);
+        let told: Told = Rc::new(move |tally, elapsed| progress.tell(tally, elapsed, &sent_with));
         let performed = run::perform(&settings, &corpus, &target.subjects, Some(told));
         let (tally, measured) = runtime::block_on(performed)??;
-        self.progress.end(&tally, measured.elapsed);
+        self.progress.end(&tally, measured.elapsed, &settings);
+        if let Some(gone) = &measured.gone {
+            self.progress.note(&format!("{}: {gone}; it has no CPU time and memory from here on", target.name));
+        }
         Ok(Step { settings, tally, measured })
     }
 
     fn ramps(&self, ramp: &Ramp) -> Result<Vec<RampCurve>, SetupError> {
         let mut curves = Vec::new();
         let (targets, workloads) = (&self.plan.targets, &self.plan.workloads);
-        self.progress.expect(workloads.len() * targets.len() * (ramp.steps + HALVINGS + 2) as usize);
         for (at_workload, workload) in workloads.iter().enumerate() {
             let mut climbs: Vec<Climb> = targets.iter().map(|_| Climb::new(ramp)).collect();
             while climbs.iter().any(|climb| climb.next_rate().is_some()) {
@@ -167,18 +198,24 @@ impl Runner<'_> {
                     let step = self.step((at_workload, workload), (at_target, target), (climb.tried, Some(rate)));
                     climb.add(match step {
                         Ok(step) => point_of(&step, rate, ramp.p99_max),
-                        Err(error) if climb.tried == 0 => return Err(error),
                         Err(error) => {
-                            self.progress.note(&error.0);
-                            RampPoint { rate_per_s: rate, failed: 1, ..RampPoint::default() }
+                            self.progress.note(&format!("{}: {}", target.name, error.0));
+                            let failed = (rate * self.plan.duration.as_secs_f64()).round() as u64;
+                            let why = Some(format!("no connection could be opened: {}", error.0));
+                            let errors = [("connect".to_owned(), failed)].into();
+                            RampPoint { rate_per_s: rate, failed, errors, why, ..RampPoint::default() }
                         }
                     });
+                    if let Some(why) = climb.last_refusal() {
+                        self.progress.note(&format!("  {} did not keep up with {rate:.0}/s: {why}", target.name));
+                    }
                 }
             }
             for (target, climb) in targets.iter().zip(climbs) {
                 curves.push(RampCurve {
                     workload: workload.name.clone(),
                     target: target.name.clone(),
+                    url: target.url.clone(),
                     knee_per_s: climb.knee(),
                     points: climb.points,
                 });
@@ -196,6 +233,8 @@ struct Climb {
     doubted: Option<f64>,
     halvings_left: u32,
     tried: u64,
+    /// Why the rate tried last was too much, if it was.
+    last_refusal: Option<String>,
 }
 
 impl Climb {
@@ -203,7 +242,11 @@ impl Climb {
         let between = f64::from(ramp.steps.saturating_sub(1).max(1));
         let rate = |step: u32| ramp.from * (ramp.to / ramp.from).powf(f64::from(step) / between);
         let rates = (0..ramp.steps).map(rate).collect();
-        Self { rates, points: Vec::new(), doubted: None, halvings_left: HALVINGS, tried: 0 }
+        Self { rates, points: Vec::new(), doubted: None, halvings_left: RAMP_HALVINGS, tried: 0, last_refusal: None }
+    }
+
+    fn last_refusal(&self) -> Option<&str> {
+        self.last_refusal.as_deref()
     }
 
     fn knee(&self) -> Option<f64> {
@@ -227,6 +270,7 @@ impl Climb {
 
     fn add(&mut self, point: RampPoint) {
         self.tried += 1;
+        self.last_refusal.clone_from(&point.why);
         if !point.kept_up && self.doubted.replace(point.rate_per_s).is_none() {
             return;
         }
@@ -242,18 +286,58 @@ fn point_of(step: &Step, rate: f64, p99_max: Duration) -> RampPoint {
     let latency = Buckets::of(&step.tally.latency).quantiles();
     let failed = step.tally.failed(&step.settings);
     let ok = step.tally.ok(&step.settings);
-    let (elapsed, planned) = (step.measured.elapsed, step.settings.duration);
-    // Answers to the last requests may take as long as any.
-    let in_time = elapsed <= planned.mul_f64(1.05) + p99_max;
+    let errors = step.tally.errors(&step.settings);
+    // A stream takes as long as the model speaks, whatever the gateway does: what counts is when its text begins.
+    let text_p99_us = Buckets::of(&step.tally.until_text).quantiles().map(|times| times.p99_us);
+    let text_p99_us = text_p99_us.filter(|_| step.tally.first_token.histogram().is_some());
     let p99_us = latency.map(|times| times.p99_us);
+    // Requests that were sent after the end were late by as much.
+    let late = step.measured.sending.saturating_sub(step.settings.duration.mul_f64(1.05));
+    let max_us = p99_max.as_secs_f64() * 1e6;
+    let what = if text_p99_us.is_some() { "p99 until the first token" } else { "p99" };
+    let why = match text_p99_us.or(p99_us) {
+        _ if failed > 0 => Some(format!("{failed} failed ({})", results::counted(&errors))),
+        None => Some("nothing was answered".to_owned()),
+        Some(us) if us > max_us => Some(format!("{what} {} is above {}", results::time(us), results::time(max_us))),
+        Some(_) if !late.is_zero() => Some(format!("it was {} ms late at the end", late.as_millis())),
+        Some(_) => None,
+    };
+    let answers = step.tally.answered();
     RampPoint {
         rate_per_s: rate,
-        ok_per_s: ok as f64 / elapsed.as_secs_f64().max(1e-9),
+        ok_per_s: ok as f64 / step.measured.sending.as_secs_f64().max(1e-9),
         failed,
-        kept_up: failed == 0 && in_time && p99_us.is_some_and(|us| us <= p99_max.as_secs_f64() * 1e6),
+        kept_up: why.is_none(),
         p50_us: latency.map(|times| times.p50_us),
         p99_us,
-        cpu_us_per_request: cpu_us(step).filter(|_| ok > 0).map(|us| us / ok as f64),
+        text_p99_us,
+        cpu_us_per_request: cpu_us(step).filter(|_| answers > 0).map(|us| us / answers as f64),
+        rss_kib: (!step.measured.is_unaccounted).then_some(step.measured.after.rss_kib),
+        errors,
+        why,
+        refused: step.tally.refused.clone(),
+    }
+}
+
+/// The round of a target that has gone: every request that would have been sent failed.
+fn missed(duration: Duration, workload: &Workload) -> Round {
+    let failed = match workload.load.mode {
+        Mode::Open => (workload.load.rate_per_s * duration.as_secs_f64()).round().max(1.0) as u64,
+        // A closed loop's next requests are not known; each connection would have sent one at least.
+        Mode::Closed => workload.load.connections as u64,
+    };
+    Round { failed, errors: [("connect".to_owned(), failed)].into(), ..Round::default() }
+}
+
+/// How much is going to be measured, and how long that takes.
+fn announced(plan: &TestPlan, length: Duration) -> String {
+    let (targets, workloads) = (plan.targets.len() + usize::from(plan.starts_provider()), plan.workloads.len());
+    let each = (plan.duration + plan.warmup).as_secs_f64();
+    let many = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let (of, seconds) = (format!("{} and {}", many(targets, "target"), many(workloads, "workload")), length.as_secs());
+    match plan.ramp {
+        Some(_) => format!("ramp over {of}, {each:.1} s for each rate: about {seconds} s at most"),
+        None => format!("{} of {of}, {each:.1} s each: about {seconds} s", many(plan.rounds as usize, "round")),
     }
 }
 
@@ -264,24 +348,19 @@ fn cpu_us(step: &Step) -> Option<f64> {
 
 fn round_of(step: &Step, workload: &Workload) -> Round {
     let (tally, measured) = (&step.tally, &step.measured);
-    let expected = |status: u16| step.settings.expects(status);
-    let statuses = tally.statuses.iter().filter(|(status, _)| !expected(**status));
-    let mut errors: BTreeMap<String, u64> =
-        statuses.map(|(status, count)| (format!("status {status}"), *count)).collect();
-    errors.extend(tally.failures.iter().map(|(failure, count)| (failure.name().to_owned(), *count)));
-    for (name, count) in [("unsent", tally.unsent), ("in warm-up", measured.warmup_failed)] {
-        if count > 0 {
-            errors.insert(name.to_owned(), count);
-        }
-    }
     let names = workload.kinds.iter().map(|(_, kind)| kind.name.clone());
     let kinds = names.zip(&tally.latency_by_kind).map(|(name, times)| (name, Buckets::of(times)));
     let accounted = !measured.is_unaccounted;
     Round {
         elapsed_s: measured.elapsed.as_secs_f64(),
+        sending_s: Some(measured.sending.as_secs_f64()),
         ok: tally.ok(&step.settings),
-        failed: tally.failed(&step.settings) + measured.warmup_failed,
-        errors,
+        failed: tally.failed(&step.settings),
+        answers: Some(tally.answered()),
+        errors: tally.errors(&step.settings),
+        warmup_errors: measured.warmup_errors.clone(),
+        refused: tally.refused.clone(),
+        gone: measured.gone.clone(),
         sent_bytes: tally.sent_bytes,
         received_bytes: tally.received_bytes,
         checked: tally.checked,
@@ -324,6 +403,7 @@ fn machine() -> Machine {
         cores: cpu.lines().filter(|line| line.starts_with("processor")).count(),
         cpu: named.map_or("unknown CPU", |(_, name)| name.trim()).to_owned(),
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        load_before: None,
     }
 }
 
@@ -339,16 +419,7 @@ mod tests {
         while let Some(rate) = climb.next_rate() {
             tried.push(rate.round() as u64);
             let kept_up = rate < 500.0;
-            let (p50_us, p99_us) = (None, None);
-            climb.add(RampPoint {
-                rate_per_s: rate,
-                ok_per_s: rate,
-                failed: 0,
-                kept_up,
-                p50_us,
-                p99_us,
-                cpu_us_per_request: None,
-            });
+            climb.add(RampPoint { rate_per_s: rate, ok_per_s: rate, kept_up, ..RampPoint::default() });
         }
         assert_eq!(tried, [100, 200, 400, 800, 800, 566, 566, 476]);
         assert_eq!(climb.knee().map(f64::round), Some(476.0));

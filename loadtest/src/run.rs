@@ -4,6 +4,7 @@
 //! the requests of the measured phase, work after their answers included.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,11 @@ pub fn run(settings: Settings) -> Result<Report, SetupError> {
     let settings = Rc::new(settings);
     let corpus = Rc::new(RefCell::new(Corpus::new(&settings)));
     let subjects = Subjects::pids(&settings.pids);
+    Sample::take(&subjects).map_err(|error| SetupError(format!("--pid {error}")))?;
     let (tally, measured) = runtime::block_on(perform(&settings, &corpus, &subjects, None))??;
+    if let Some(gone) = &measured.gone {
+        return Err(SetupError(format!("--pid {gone}")));
+    }
     Ok(Report::new(&settings, &tally, &measured))
 }
 
@@ -51,14 +56,21 @@ pub(super) async fn perform(
     subjects: &Subjects,
     told: Option<Told>,
 ) -> Result<(Tally, Measured), SetupError> {
-    Sample::take(subjects)?;
     let mut slots = Vec::with_capacity(settings.connections);
     for number in 1..=settings.connections {
         let opened = Connection::open(settings).await;
-        let explain = |error| SetupError(format!("--target {}: connection {number} failed: {error}", settings.target));
+        let explain = |error| {
+            let says = in_words(&error);
+            SetupError(format!("--target {}: connection {number} failed: {says}", settings.target))
+        };
         slots.push(Some(opened.map_err(explain)?));
     }
-    let mut warmup_failed = 0;
+    let mut warmup_errors: BTreeMap<String, u64> = BTreeMap::new();
+    let mut note_warmup = |phase: &Phase| {
+        for (name, count) in phase.tally.borrow().errors(settings) {
+            *warmup_errors.entry(name).or_default() += count;
+        }
+    };
     if settings.sends_first && !settings.warmup.is_zero() && !corpus.borrow().all_sent() {
         // What counts as seen before is sent once before anything is measured: how long that takes depends on the target.
         let closed = Rc::new(Settings { mode: Mode::Closed, ..(**settings).clone() });
@@ -67,26 +79,75 @@ pub(super) async fn perform(
         corpus.borrow_mut().set_in_order(true);
         slots = phase.perform(slots, None).await;
         corpus.borrow_mut().set_in_order(false);
-        warmup_failed += phase.tally.borrow().failed(settings);
+        note_warmup(&phase);
     }
     if !settings.warmup.is_zero() {
         let phase = Phase::new(settings, corpus, settings.warmup, 1);
         slots = phase.perform(slots, None).await;
-        warmup_failed += phase.tally.borrow().failed(settings);
+        note_warmup(&phase);
     }
-    let (before, _) = process::settle(subjects).await?;
+    // A process that ends during the run takes its figures with it, not those of the load.
+    let mut gone = None;
+    let mut at_rest = |settled: Result<(Sample, Duration), SetupError>| {
+        settled.unwrap_or_else(|error| {
+            gone = Some(error.0);
+            (Sample::default(), Duration::ZERO)
+        })
+    };
+    let (before, _) = at_rest(process::settle(subjects).await);
     let own = Subjects::pids(&[std::process::id()]);
     let own_before = Sample::take(&own)?;
     let phase = Phase::new(settings, corpus, settings.duration, 2);
     let slots = phase.perform(slots, told).await;
     let elapsed = phase.start.elapsed();
+    // In an open loop the last answers come after the last request was due; the rate is that of the requests.
+    let sending = match settings.mode {
+        Mode::Open => settings.duration.max(phase.last_sent.get()).min(elapsed),
+        Mode::Closed => elapsed,
+    };
     let own_cpu = Sample::take(&own)?.since(&own_before);
-    let (after, settled_in) = process::settle(subjects).await?;
+    let (after, settled_in) = at_rest(process::settle(subjects).await);
     drop(slots);
-    let measured =
-        Measured { elapsed, own_cpu, before, after, settled_in, warmup_failed, is_unaccounted: subjects.is_empty() };
+    let is_unaccounted = subjects.is_empty() || gone.is_some();
+    let counts = |name: &str| !(settings.allow_non_2xx && name.starts_with("status "));
+    warmup_errors.retain(|name, _| counts(name));
+    let warmup_failed = warmup_errors.values().sum();
+    let measured = Measured {
+        elapsed,
+        sending,
+        own_cpu,
+        before,
+        after,
+        settled_in,
+        warmup_failed,
+        warmup_errors,
+        is_unaccounted,
+        gone,
+    };
     let tally = phase.tally.replace(Tally::new(0));
     Ok((tally, measured))
+}
+
+/// Asks whether a target answers at all: one connection, its hands shaken where it has TLS.
+pub(super) async fn knock(settings: &Settings) -> Result<(), String> {
+    Connection::open(settings).await.map(drop).map_err(|error| in_words(&error))
+}
+
+/// Why a connection could not be opened, and what to do where that is known.
+fn in_words(error: &std::io::Error) -> String {
+    let says = error.to_string();
+    match says.contains("InvalidContentType") || says.contains("corrupt message") {
+        true => format!("it does not speak TLS on this port ({says}); use http:// in its URL"),
+        false => says,
+    }
+}
+
+/// A refusal in a line: its status, and how its body begins.
+fn refusal(status: u16, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let begins: String = words.join(" ").chars().filter(|letter| !letter.is_control()).take(200).collect();
+    if begins.is_empty() { format!("status {status}, no body") } else { format!("status {status}, {begins}") }
 }
 
 /// One stretch of load.
@@ -97,6 +158,8 @@ struct Phase {
     schedule: RefCell<Schedule>,
     /// Requests due or sent whose fate is not known yet.
     in_flight: Cell<u64>,
+    /// When the last request was sent, since the start.
+    last_sent: Cell<Duration>,
     start: Instant,
     length: Duration,
     /// Ends once each prepared request has been sent.
@@ -112,6 +175,7 @@ impl Phase {
             tally: Rc::new(RefCell::new(Tally::new(settings.mix.len()))),
             schedule: RefCell::new(schedule),
             in_flight: Cell::new(0),
+            last_sent: Cell::new(Duration::ZERO),
             start: Instant::now(),
             length,
             until_all_sent: Cell::new(false),
@@ -197,6 +261,7 @@ impl Phase {
         if self.settings.mode == Mode::Open {
             self.tally.borrow_mut().send_lag.add(due.elapsed());
         }
+        self.last_sent.set(self.start.elapsed());
         let answered = connection.exchange(request, shape, due, &self.tally).await?;
         let mut tally = self.tally.borrow_mut();
         *tally.statuses.entry(answered.status).or_default() += 1;
@@ -204,9 +269,15 @@ impl Phase {
             true => {
                 let taken = due.elapsed();
                 tally.latency.add(taken);
+                tally.until_text.add(answered.first_token.unwrap_or(taken));
                 tally.latency_by_kind.get_mut(shape.kind).into_iter().for_each(|times| times.add(taken));
             }
-            false => tally.other_latency.add(due.elapsed()),
+            false => {
+                tally.other_latency.add(due.elapsed());
+                if tally.refused.is_none() {
+                    tally.refused = Some(refusal(answered.status, &answered.refusal));
+                }
+            }
         }
         *slot = Some(connection).filter(|_| answered.keep_alive && self.settings.keep_alive);
         Ok(())

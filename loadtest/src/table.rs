@@ -20,14 +20,23 @@ pub(super) fn render(report: &Report) -> String {
         ),
     );
     line("answers", format!("{} as expected, {:.1}/s", report.ok, report.ok_per_s));
-    line("failed", report.failed.to_string());
+    let in_warmup = match report.warmup_failed {
+        0 => String::new(),
+        count => format!(", and {count} in the warm-up"),
+    };
+    line("failed", format!("{}{in_warmup}", report.failed - report.warmup_failed));
     if report.failed > 0 || report.statuses.len() > 1 {
         let counted = |(name, count): (String, &u64)| format!("{name}: {count}");
         let statuses = report.statuses.iter().map(|(status, count)| counted((status.to_string(), count)));
         let failures = report.failures.iter().map(|(name, count)| counted(((*name).to_owned(), count)));
-        let rest = [("unsent".to_owned(), &report.unsent), ("in warm-up".to_owned(), &report.warmup_failed)];
-        let rest = rest.into_iter().filter(|(_, count)| **count > 0).map(counted);
+        let rest = (report.unsent > 0).then(|| counted(("unsent".to_owned(), &report.unsent)));
         line("  of these", statuses.chain(failures).chain(rest).collect::<Vec<_>>().join(", "));
+    }
+    if let Some(refused) = &report.refused {
+        line("first refused", refused.clone());
+    }
+    if report.unsent > 0 {
+        line("unsent", crate::tally::unsent(report.unsent, report.connections));
     }
     line("microseconds", "      p50       p90       p99     p99.9       max      mean".to_owned());
     let distributions = [

@@ -45,6 +45,13 @@ impl Failure {
     }
 }
 
+/// Why requests were never sent, and what to do.
+pub(super) fn unsent(count: u64, connections: usize) -> String {
+    format!(
+        "{count} requests were due and never sent: all {connections} connections were busy; raise --connections, or lower --rate"
+    )
+}
+
 /// Times of one kind, in nanoseconds.
 #[derive(Clone)]
 pub(super) struct Times(Option<Histogram<u64>>);
@@ -103,6 +110,10 @@ pub(super) struct Tally {
     pub(super) checked: u64,
     /// From due time or sending to the last byte, by the kind of the request; empty where there is one.
     pub(super) latency_by_kind: Vec<Times>,
+    /// From due time or sending to the model's first text: of streams the first token, of other answers the last byte.
+    pub(super) until_text: Times,
+    /// The first answer with an unexpected status: that status, and how its body begins.
+    pub(super) refused: Option<String>,
 }
 
 impl Tally {
@@ -127,6 +138,8 @@ impl Tally {
             streams_by_frames: BTreeMap::new(),
             checked: 0,
             latency_by_kind: vec![Times::new(); kinds],
+            until_text: Times::new(),
+            refused: None,
         }
     }
 
@@ -141,6 +154,18 @@ impl Tally {
     /// Answers with an expected status.
     pub(super) fn ok(&self, settings: &Settings) -> u64 {
         self.statuses.iter().filter(|(status, _)| settings.expects(**status)).map(|(_, count)| count).sum()
+    }
+
+    /// What came to nothing, by kind: unexpected statuses, failures, what was never sent.
+    pub(super) fn errors(&self, settings: &Settings) -> BTreeMap<String, u64> {
+        let unexpected = self.statuses.iter().filter(|(status, _)| !settings.expects(**status));
+        let mut errors: BTreeMap<String, u64> =
+            unexpected.map(|(status, count)| (format!("status {status}"), *count)).collect();
+        errors.extend(self.failures.iter().map(|(failure, count)| (failure.name().to_owned(), *count)));
+        if self.unsent > 0 {
+            errors.insert("unsent".to_owned(), self.unsent);
+        }
+        errors
     }
 
     /// Everything that makes a run fail.

@@ -90,6 +90,18 @@ fn an_open_run_sends_what_is_due() {
     assert_eq!(report.send_lag.unwrap().count, 100);
 }
 
+/// The answers to the last requests come after the last of them was due; the rate is no lower for it.
+#[test]
+fn the_rate_of_an_open_run_is_that_of_its_requests() {
+    let server = StdServer::start("127.0.0.1:0").unwrap();
+    let headers = header("x-fake-delay-ms", "300");
+    let open =
+        Settings { mode: Mode::Open, rate_per_s: 50.0, connections: 16, addr: server.addr(), headers, ..settings() };
+    let report = run(open).unwrap();
+    assert_eq!(report.ok, 10);
+    assert!(report.ok_per_s > 1.4 * report.ok as f64 / report.elapsed_s, "{report:?}");
+}
+
 #[test]
 fn latency_in_an_open_run_counts_the_wait_for_a_free_connection() {
     let server = StdServer::start("127.0.0.1:0").unwrap();
@@ -195,7 +207,7 @@ fn ask_fast(settings: ProviderSettings, request: &str) -> String {
     all
 }
 
-fn provider_settings() -> ProviderSettings {
+pub(super) fn provider_settings() -> ProviderSettings {
     ProviderSettings {
         listen: ([127, 0, 0, 1], 0).into(),
         cores: 1,
@@ -227,6 +239,34 @@ fn the_fast_provider_answers_pipelined_requests_fast_and_slowly() {
     let first = all.split("HTTP/1.1").nth(1).unwrap();
     assert_eq!(first.split_once("\r\n\r\n").unwrap().1.len(), 1024);
     assert!(all.contains(r#""content":"special""#));
+}
+
+/// A proxy that keeps to its defaults asks in HTTP/1.0: it gets the same bytes, paced as others' are, without chunks.
+#[test]
+fn a_client_of_http_1_0_gets_the_same_answer_without_chunks() {
+    let digest = |answer: &str| {
+        let line = answer.lines().find(|line| line.starts_with("x-fake-digest: "));
+        line.unwrap_or_else(|| panic!("no digest: {answer}")).to_owned()
+    };
+    for body in [r#"{"model":"m","messages":[]}"#, r#"{"model":"m","stream":true,"messages":[]}"#] {
+        let settings = ProviderSettings { digest: true, ..provider_settings() };
+        let newer = ask_fast(settings.clone(), &post("Connection: close\r\n", body));
+        let older = ask_fast(settings, &post("Connection: close\r\n", body).replace("HTTP/1.1", "HTTP/1.0"));
+        let (head, content) = older.split_once("\r\n\r\n").unwrap();
+        assert!(!head.contains("chunked") && head.contains("connection: close"), "{head}");
+        assert_eq!(digest(&newer), digest(&older));
+        match body.contains("stream") {
+            true => {
+                assert!(content.ends_with("data: [DONE]\n\n") && content.starts_with("data: "), "{content}");
+                assert_eq!(content.matches("\"fake_sent_ns\":\"1").count(), 6, "{content}");
+            }
+            false => assert_eq!(content.len(), 1024),
+        }
+    }
+    // What takes the slow way has no chunks either.
+    let special = post("x-fake-frames: 3\r\n", r#"{"model":"m","stream":true,"messages":[]}"#);
+    let special = ask_fast(provider_settings(), &special.replace("HTTP/1.1", "HTTP/1.0"));
+    assert!(special.ends_with("data: [DONE]\n\n") && !special.contains("chunked"), "{special}");
 }
 
 #[test]

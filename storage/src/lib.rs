@@ -55,7 +55,7 @@ pub use observer::{BatchOutcome, StoreObserver};
 pub use offences::{BlockedAddress, Offence};
 pub use production::{Imported, Migrated, StoreReports, StoreState, Stores};
 pub use queue::{SpanSink, Taken, weigh};
-pub use reader::RecordReader;
+pub use reader::{RecordReader, Shipped};
 pub use retention::{Erase, Retention, Space};
 pub use roles::{AlertBook, AuditLog, ObjectBook, OffenceBook, Registry, ReportBook, SpanLog, SpendBook, VerdictBook};
 pub use room::{Room, room_beside};

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use weir_config::vocab::Timestamp;
+use weir_config::vocab::{SpanId, Timestamp};
 
 /// Items of one page at most; a larger limit is taken as this one.
 pub(crate) const PAGE_MAX: u32 = 1000;
@@ -29,6 +29,9 @@ pub struct Page {
     pub enough_bytes: usize,
     /// Entries of an index that are looked through at most. What a page has then is its end, and [`Paged::next`] goes on.
     pub looks: u32,
+    /// A piece of a list that is taken to its end. The first says what the list lacks
+    /// ([`Paged::unshipped`]).
+    pub whole: bool,
 }
 
 impl Default for Page {
@@ -41,6 +44,7 @@ impl Default for Page {
             texts: true,
             enough_bytes: ANSWER_BYTES_MAX,
             looks: LOOKS_MAX,
+            whole: false,
         }
     }
 }
@@ -58,6 +62,8 @@ pub struct Place {
     pub start_us: i64,
     /// Its number.
     pub row: i64,
+    /// The id of the span there, where several gateways count rows of their own, so that two may have the same start and number.
+    pub span: Option<SpanId>,
     /// Items of the list up to here, those that `offset` skipped among them.
     pub passed: u64,
     /// Matching items still to be skipped.
@@ -71,7 +77,7 @@ pub struct Place {
 impl Place {
     /// Behind a row, in a list that is ordered by its rows' numbers.
     pub(crate) const fn of_row(row: i64) -> Self {
-        Self { start_us: 0, row, passed: 0, skip: 0, total: 0, total_is_exact: false }
+        Self { start_us: 0, row, span: None, passed: 0, skip: 0, total: 0, total_is_exact: false }
     }
 
     /// The same place in a list that is followed to its end, whatever was known of its length: what is recorded meanwhile must not end
@@ -100,12 +106,16 @@ pub struct Paged<T> {
     /// Where the next page begins; `None` at the end.
     #[serde(skip)]
     pub next: Option<Place>,
+    /// Of the first piece of a whole list ([`Page::whole`]): how many of the tenant's spans waited in this gateway's journal for the store
+    /// that all gateways share, and may not be in the list.
+    #[serde(skip)]
+    pub unshipped: u64,
 }
 
 impl<T> Paged<T> {
     /// A page of a list whose length is known.
     pub fn new(data: Vec<T>, total: u64, page: Page) -> Self {
-        Self { data, total, limit: page.limit, offset: page.offset, total_is_exact: true, next: None }
+        Self { data, total, limit: page.limit, offset: page.offset, total_is_exact: true, next: None, unshipped: 0 }
     }
 }
 

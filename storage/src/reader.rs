@@ -3,8 +3,8 @@
 //!
 //! Nothing is written: no migration, no log, no lock that keeps anybody from anything for longer than a page is read.
 
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use weir_config::vocab::{SpanId, TenantId, TraceId};
 
@@ -12,20 +12,33 @@ use crate::audit::AuditCheck;
 use crate::cursor::{Cursor, SpanBatch};
 use crate::error::{OpenError, ReadError};
 use crate::observer::{BatchOutcome, StoreObserver};
-use crate::production::{Onlooker, Stores};
+use crate::production::{Onlooker, Stores, shipped_upto};
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::record::{SpanRecord, TraceRecord};
 use crate::sqlite::{self, Auditor, Home, Readers, Reads, Texts};
 
 /// Tenants that are read at a time.
 const TENANTS_PIECE: u32 = 1_000;
+/// How often a journal is looked at whose spans are awaited.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Reads one database file, or the stores that several gateways share.
 pub struct RecordReader(Place);
 
 enum Place {
     File { readers: Readers, auditor: Auditor },
-    Stores(Box<Onlooker>),
+    Stores { onlooker: Box<Onlooker>, journal: PathBuf },
+}
+
+/// Whether a gateway's journal has all of its spans in the stores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shipped {
+    /// All that it held when it was asked.
+    All,
+    /// All but so many of those in this file.
+    AllBut(u64, PathBuf),
+    /// There is no journal of this name to ask.
+    Unknown(PathBuf),
 }
 
 /// Nobody is told of reads.
@@ -48,18 +61,44 @@ impl RecordReader {
     }
 
     /// Looks at the stores of the `production` profile. What gateways have not shipped yet is not seen, nor what is older than
-    /// `max_age_us`.
+    /// `max_age_us`. `journal` is the file of this machine's gateway, if there is one ([`Self::await_shipped`]).
     ///
     /// # Errors
     /// See [`OpenError`]; pending migrations are one.
-    pub fn of_stores(stores: &Stores, max_age_us: Option<i64>) -> Result<Self, OpenError> {
-        Ok(Self(Place::Stores(Box::new(Onlooker::open(stores, max_age_us)?))))
+    pub fn of_stores(stores: &Stores, max_age_us: Option<i64>, journal: PathBuf) -> Result<Self, OpenError> {
+        let onlooker = Box::new(Onlooker::open(stores, max_age_us)?);
+        Ok(Self(Place::Stores { onlooker, journal }))
+    }
+
+    /// Waits until this machine's gateway has shipped what its journal holds of a tenant, or of all, for so long; a record that is a file
+    /// holds all. Of a gateway that does not run, nothing moves, and its spans are counted.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; a journal of another version's schema is unavailable.
+    pub fn await_shipped(&self, tenant: Option<TenantId>, within: Duration) -> Result<Shipped, ReadError> {
+        let Place::Stores { journal, .. } = &self.0 else { return Ok(Shipped::All) };
+        if !journal.exists() {
+            return Ok(Shipped::Unknown(journal.clone()));
+        }
+        let unavailable = |error: OpenError| ReadError::Unavailable { reason: error.to_string() };
+        sqlite::examine(journal, false).map_err(|error| unavailable(error.while_reading()))?;
+        let readers = Readers::looking_on(Home::file(journal));
+        let reads = Reads { readers: &readers, observer: &Unobserved, auditor: &Auditor::default() };
+        let (end, until) = (reads.end()?, Instant::now() + within);
+        loop {
+            let from = shipped_upto(&reads)?;
+            match reads.count_between(tenant, from, end.place())? {
+                0 => return Ok(Shipped::All),
+                left if Instant::now() >= until => return Ok(Shipped::AllBut(left, journal.clone())),
+                _ => std::thread::sleep(LOOK_EVERY),
+            }
+        }
     }
 
     /// The stores, or else the file.
     fn either(&self) -> Result<&Onlooker, Reads<'_>> {
         match &self.0 {
-            Place::Stores(stores) => Ok(stores),
+            Place::Stores { onlooker, .. } => Ok(onlooker),
             Place::File { readers, auditor } => Err(Reads { readers, observer: &Unobserved, auditor }),
         }
     }

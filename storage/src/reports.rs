@@ -7,7 +7,7 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
-use weir_config::vocab::{TenantId, Timestamp};
+use weir_config::vocab::{SpanId, TenantId, Timestamp};
 
 use crate::audit::AuditEntry;
 
@@ -174,12 +174,14 @@ pub struct SpanPlace {
     pub(crate) start_us: i64,
     /// Its place among those of the same start.
     pub(crate) row: i64,
+    /// The span itself, where several gateways count rows of their own.
+    pub(crate) span: Option<SpanId>,
 }
 
 impl SpanPlace {
     /// Before everything that started at `start` or later.
     pub fn before(start: Timestamp) -> Self {
-        Self { start_us: start.micros(), row: i64::MIN }
+        Self { start_us: start.micros(), row: i64::MIN, span: None }
     }
 }
 

@@ -4,6 +4,7 @@
 //! Each test starts its stores, so they run in .ci/full.
 
 mod composition;
+mod exports;
 mod money;
 mod starts;
 mod tenants;

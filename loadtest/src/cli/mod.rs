@@ -22,7 +22,7 @@ pub(super) struct Cli {
 pub(super) enum Command {
     /// Load one target or several in turn, and report what they did. Without a target: the fake provider itself.
     Run(Box<RunArgs>),
-    /// Compare two results. Exit code: 0 nothing is worse, 1 something is, 2 it could not be done.
+    /// Compare two results. Exit code: 0 nothing is worse, 1 something is or is missing, 2 it could not be done.
     Compare(CompareArgs),
     /// Print a built-in plan as YAML, or the list of them.
     Plan {
@@ -42,7 +42,10 @@ pub(super) struct CompareArgs {
     pub(super) before: PathBuf,
     /// Results after it.
     pub(super) after: PathBuf,
-    /// How much worse is still the same: 0.1 is ten percent. A figure is worse when its whole interval is beyond.
-    #[arg(long, default_value_t = 0.1)]
+    /// How much worse is still the same: `0.1` or `10%`. A figure is worse when its whole interval is beyond.
+    #[arg(long, default_value = "0.1", value_name = "SHARE", value_parser = crate::plan::parse_share)]
     pub(super) threshold: f64,
+    /// Cells of the first run may be missing in the second.
+    #[arg(long)]
+    pub(super) allow_missing: bool,
 }

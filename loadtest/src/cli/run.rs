@@ -10,7 +10,9 @@ use clap::Args;
 
 use crate::error::SetupError;
 use crate::hosts;
-use crate::plan::{self, Override, Ramp, TestPlan, duration_within, parse_duration, rate_within};
+use crate::plan::{
+    self, Override, Ramp, TestPlan, duration_within, parse_bytes_within, parse_duration, parse_listen, rate_within,
+};
 use crate::process::Subjects;
 use crate::settings::{Arrivals, Mode, Plan, RequestDialect, Settings};
 use crate::trust::Trusted;
@@ -23,7 +25,7 @@ pub(crate) struct RunArgs {
     #[arg(long = "target", value_name = "[NAME=]URL")]
     targets: Vec<String>,
     /// Start the fake provider here, for gateways that are to be measured in front of it, and measure it, too, as `direct`.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     provider: Option<SocketAddr>,
     /// What is sent: `quick`, `sizes`, `streams`, `session`, `mix`, a YAML file, or `bodies` for one length.
     #[arg(long)]
@@ -37,7 +39,7 @@ pub(crate) struct RunArgs {
     /// Rates that a ramp tries.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=100))]
     ramp_steps: u32,
-    /// A target whose p99 is above this does not keep up.
+    /// A target whose p99 is above this does not keep up; of streams it is the p99 until the first token.
     #[arg(long, default_value = "100ms", value_parser = parse_duration)]
     ramp_p99: Duration,
     /// The target that others are compared with; left out, the one named `direct`.
@@ -50,6 +52,9 @@ pub(crate) struct RunArgs {
     /// Where the page with the curves goes.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// A line that stands with the results, in the table, in JSON and on the page; may be repeated.
+    #[arg(long = "note", value_name = "TEXT")]
+    notes: Vec<String>,
     /// Where the table goes as Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
@@ -92,8 +97,8 @@ pub(crate) struct RunArgs {
     /// Whose requests.
     #[arg(long, value_enum)]
     dialect: Option<RequestDialect>,
-    /// Length of a request body in bytes.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(256..=67_108_864))]
+    /// Length of a request body: bytes, or with KB or MB, as in `4KB`.
+    #[arg(long, value_name = "BYTES", value_parser = parse_body_bytes)]
     body_bytes: Option<u32>,
     /// One measurement: different bodies prepared; without it 512, or fewer where they would be more than 64 MiB.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -166,7 +171,8 @@ impl RunArgs {
             || self.rounds.is_some()
             || self.ramp.is_some()
             || self.html.is_some()
-            || self.markdown.is_some();
+            || self.markdown.is_some()
+            || !self.notes.is_empty();
         if is_plain && is_one_plan && !for_several && self.processes.is_empty() && self.baseline.is_none() {
             return self.once().map(|(settings, json)| Work::Once(Box::new(settings), json));
         }
@@ -233,8 +239,15 @@ impl RunArgs {
             allowed_hosts: self.allowed_hosts,
             targets: self.targets.iter().enumerate().map(named).collect(),
             processes,
+            command: command(std::env::args()),
+            notes: self.notes,
         };
-        let name = self.plan.as_deref().map_or("quick", |name| if name == BODIES { "quick" } else { name });
+        let name = self.plan.as_deref().unwrap_or("quick");
+        if name == BODIES {
+            return Err(SetupError(format!(
+                "--plan {BODIES} is for one measurement: one --target without a name, a page or rounds; for several use --plan quick, or a YAML file with `body:` (`weir-loadtest plan quick` prints one to begin with)"
+            )));
+        }
         let plan = plan::load(name, over)?;
         let wanted = Wanted { json: self.json, html: self.html, markdown: self.markdown, quiet: self.quiet };
         Ok(Work::Rounds(Box::new(plan), wanted))
@@ -297,6 +310,30 @@ impl RunArgs {
         };
         Ok((settings, self.json))
     }
+}
+
+/// How the program was called, without what may be secret: the values of header fields.
+fn command(args: impl Iterator<Item = String>) -> String {
+    let mut shown = vec!["weir-loadtest".to_owned()];
+    let mut is_header = false;
+    for arg in args.skip(1) {
+        let (option, value) =
+            arg.split_once('=').filter(|(option, _)| *option == "--header").unwrap_or(("", arg.as_str()));
+        let hidden = match (is_header || option == "--header", value.split_once(':')) {
+            (true, Some((name, _))) => format!("{name}: ..."),
+            (true, None) => "...".to_owned(),
+            (false, _) => value.to_owned(),
+        };
+        is_header = arg == "--header";
+        let plain = hidden.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_./:=,%@{}+".contains(letter));
+        let quoted = if plain { hidden } else { format!("'{}'", hidden.replace('\'', "'\\''")) };
+        shown.push(if option.is_empty() { quoted } else { format!("{option}={quoted}") });
+    }
+    shown.join(" ")
+}
+
+fn parse_body_bytes(text: &str) -> Result<u32, String> {
+    parse_bytes_within(text, 256, 64 << 20)
 }
 
 fn process(text: &str) -> Result<(String, Subjects), SetupError> {

@@ -9,7 +9,7 @@ use clap::Args;
 use crate::error::SetupError;
 use crate::fast::ProviderSettings;
 use crate::hosts;
-use crate::plan::parse_duration;
+use crate::plan::{parse_bytes_within, parse_duration, parse_listen, parse_share};
 use crate::relay::{Mishap, RelaySettings};
 use crate::trust;
 
@@ -17,13 +17,13 @@ use crate::trust;
 #[derive(Debug, Args)]
 pub(crate) struct ProviderArgs {
     /// Loopback address and port; port 0 picks one. The choice is printed as `listening on ADDRESS`.
-    #[arg(long)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     listen: SocketAddr,
     /// Threads, each with its own listener on the same port.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     cores: u16,
-    /// Length of the precomputed JSON answers in bytes.
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(512..=67_108_864))]
+    /// Length of the precomputed JSON answers: bytes, or with KB or MB.
+    #[arg(long, default_value = "1024", value_name = "BYTES", value_parser = parse_answer_bytes)]
     answer_bytes: u32,
     /// Content frames of the precomputed streams.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -81,7 +81,7 @@ impl ProviderArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RelayArgs {
     /// Loopback address and port; port 0 picks one. The choice is printed as `listening on ADDRESS`.
-    #[arg(long)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     listen: SocketAddr,
     /// The server behind it: HOST:PORT or http://HOST:PORT.
     #[arg(long)]
@@ -126,18 +126,13 @@ impl RelayArgs {
     }
 }
 
+fn parse_answer_bytes(text: &str) -> Result<u32, String> {
+    parse_bytes_within(text, 512, 64 << 20)
+}
+
 fn parse_stall(text: &str) -> Result<(Duration, Duration), String> {
     let (every, time) = text.split_once(':').ok_or("accepted is EVERY:TIME, as in 2s:200ms")?;
     Ok((parse_duration(every)?, parse_duration(time)?))
-}
-
-/// A share of all answers: `0.05` or `5%`.
-fn parse_share(text: &str) -> Result<f64, String> {
-    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 0.01));
-    let share = number.parse::<f64>().ok().map(|number| number * unit);
-    share
-        .filter(|share| (0.0..=1.0).contains(share))
-        .ok_or_else(|| "accepted is a share of 0 to 1, or 0% to 100%".to_owned())
 }
 
 fn parse_delay(text: &str) -> Result<(f64, Mishap), String> {

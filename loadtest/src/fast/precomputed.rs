@@ -31,6 +31,9 @@ struct PathAnswers {
     streams_by_default: bool,
     whole: Vec<u8>,
     stream: Script,
+    /// The same for clients of HTTP/1.0, whose connection ends with the answer.
+    whole_1_0: Vec<u8>,
+    stream_1_0: Script,
     /// The answer to a request's head, whatever its body is going to be.
     early: Option<Vec<u8>>,
 }
@@ -85,9 +88,10 @@ impl Precomputed {
                 .with_header("x-fake-delay-ms", &settings.delay_ms.to_string())
                 .with_header("x-fake-stamp", "1");
             let bytes = |request: &Request| -> Vec<u8> {
-                let writes = provider::respond(request).script(true, false).writes;
+                let writes = provider::respond(request).script(!request.is_http_1_0, false).writes;
                 writes.into_iter().flat_map(|write| write.bytes).collect()
             };
+            let old = |request: &Request| Request { is_http_1_0: true, ..request.clone() };
             let early =
                 settings.early.map(|status| bytes(&whole.clone().with_header("x-fake-status", &status.to_string())));
             PathAnswers {
@@ -100,6 +104,8 @@ impl Precomputed {
                 streams_by_default: path.starts_with("/api/"),
                 whole: bytes(&whole),
                 stream: provider::respond(&stream).script(true, false),
+                whole_1_0: bytes(&old(&whole)),
+                stream_1_0: provider::respond(&old(&stream)).script(false, false),
                 early,
             }
         };
@@ -118,10 +124,11 @@ impl Precomputed {
         };
         let path = head.path.unwrap_or_default();
         let answers = self.paths.iter().find(|answers| answers.path == path);
-        let (Some(answers), Some("POST"), Some(1)) = (answers, head.method, head.version) else {
+        let (Some(answers), Some("POST"), Some(version)) = (answers, head.method, head.version) else {
             return Recognised::Special;
         };
-        let (mut length, mut closes) = (None, false);
+        let is_1_0 = version == 0;
+        let (mut length, mut closes) = (None, is_1_0);
         for field in head.headers.iter() {
             let is = |name: &str| field.name.eq_ignore_ascii_case(name);
             // First letters sort out nearly every field before a comparison.
@@ -155,8 +162,11 @@ impl Precomputed {
         }
         match buf.get(head_bytes..total) {
             None => Recognised::NeedMore,
-            Some(body) if answers.is_stream(body) => Recognised::Stream(total, &answers.stream, closes),
-            Some(_) => Recognised::Whole(total, &answers.whole, closes),
+            Some(body) if answers.is_stream(body) => {
+                let script = if is_1_0 { &answers.stream_1_0 } else { &answers.stream };
+                Recognised::Stream(total, script, closes)
+            }
+            Some(_) => Recognised::Whole(total, if is_1_0 { &answers.whole_1_0 } else { &answers.whole }, closes),
         }
     }
 }
@@ -171,6 +181,19 @@ fn stream_member(body: &[u8]) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_have_the_same_pace_for_clients_of_http_1_0() {
+        let precomputed = Precomputed::new(&crate::tests::provider_settings());
+        let dues = |script: &Script| script.writes.iter().map(|write| write.due).collect::<Vec<_>>();
+        for answers in &precomputed.paths {
+            let (newer, older) = (dues(&answers.stream), dues(&answers.stream_1_0));
+            assert_eq!(newer, older, "{}", answers.path);
+            // Gemini has a path of its own for answers that are whole.
+            let is_whole = answers.path.ends_with(":generateContent");
+            assert!((newer.len() > 3 || is_whole) && answers.stream_1_0.closes, "{}: {newer:?}", answers.path);
+        }
+    }
 
     #[test]
     fn a_stream_member_is_read_and_a_text_about_it_is_not() {

@@ -17,8 +17,10 @@ use crate::settings::{Arrivals, Mode, Plan, RequestDialect};
 pub(crate) const DIRECT: &str = "direct";
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 const RATE_MAX: f64 = 1_000_000.0;
-const CONNECTIONS_MAX: u32 = 10_000;
+const CONNECTIONS_MAX: u64 = 10_000;
 const BODY_BYTES: (u64, u64) = (256, 64 << 20);
+/// The length of a body where nobody says one.
+const BODY_BYTES_USUAL: u64 = 1024;
 const WORKLOADS_MAX: usize = 100;
 
 /// Makes a plan of its text. Files that it names are looked for in `folder`.
@@ -36,7 +38,15 @@ pub(super) fn made(name: &str, text: &str, folder: &Path, over: Override) -> Res
             };
             SetupError(format!("plan {name}: {place}{says}"))
         })?;
-    whole(name, file, folder, over).map_err(in_plan)
+    let kept = without_secrets(text, &file);
+    let plan = whole(name, file, folder, over).map_err(in_plan)?;
+    Ok(TestPlan { text: kept, ..plan })
+}
+
+/// The text of a plan without the values of its header fields, which may be keys.
+fn without_secrets(text: &str, file: &PlanFile) -> String {
+    let values = file.headers.values().filter(|value| !value.is_empty());
+    values.fold(text.to_owned(), |text, value| text.replace(value.as_str(), "..."))
 }
 
 fn whole(name: &str, file: PlanFile, folder: &Path, over: Override) -> Result<TestPlan, SetupError> {
@@ -50,10 +60,19 @@ fn whole(name: &str, file: PlanFile, folder: &Path, over: Override) -> Result<Te
     let timeout = length("timeout", over.timeout, file.timeout, 10 * second, millisecond)?;
     let targets = targets(&file, &over)?;
     let baseline = over.baseline.clone().or(file.baseline.clone());
-    let is_there = |name: &String| name == DIRECT || targets.iter().any(|target| target.name == *name);
+    let listen = over.provider.or(file.provider.listen.map(|it| it.0));
+    let with_provider = targets.is_empty() || listen.is_some();
+    let is_there =
+        |name: &String| (with_provider && name == DIRECT) || targets.iter().any(|target| target.name == *name);
     if let Some(name) = baseline.as_ref().filter(|name| !is_there(name)) {
-        return Err(SetupError(format!("baseline is `{name}`; accepted are the targets' names: {}", names(&targets))));
+        let also = if with_provider && !targets.is_empty() { ", direct" } else { "" };
+        let names = if targets.is_empty() { DIRECT.to_owned() } else { names(&targets) };
+        return Err(SetupError(format!("baseline is `{name}`; accepted are the targets' names: {names}{also}")));
     }
+    if let (Some(rate), Some(Mode::Closed)) = (over.rate, over.mode) {
+        return Err(SetupError(format!("--rate {rate} has no meaning in a closed loop; leave out --mode closed")));
+    }
+    refuse_one_length(&file, &over)?;
     if file.workloads.len() > WORKLOADS_MAX {
         return Err(SetupError(format!("workloads are {}; accepted are up to {WORKLOADS_MAX}", file.workloads.len())));
     }
@@ -73,7 +92,6 @@ fn whole(name: &str, file: PlanFile, folder: &Path, over: Override) -> Result<Te
         }
         workloads.push(workload);
     }
-    let listen = over.provider.or(file.provider.listen);
     if let Some(listen) = listen {
         hosts::require_loopback("provider.listen", listen.ip(), None)?;
         if targets.iter().any(|target| target.name == DIRECT) {
@@ -84,10 +102,10 @@ fn whole(name: &str, file: PlanFile, folder: &Path, over: Override) -> Result<Te
     }
     let provider = ProviderShape {
         listen,
-        answer_bytes: within("provider.answer_bytes", file.provider.answer_bytes.unwrap_or(1024), 512, 64 << 20)?,
-        frames: within("provider.frames", file.provider.frames.unwrap_or(50), 1, 100_000)?,
-        frame_ms: within("provider.frame_ms", file.provider.frame_ms.unwrap_or(10), 0, 60_000)?,
-        delay_ms: within("provider.delay_ms", file.provider.delay_ms.unwrap_or(0), 0, 60_000)?,
+        answer_bytes: counted("provider.answer_bytes", file.provider.answer_bytes.map(|it| it.0), 1024, 512, 64 << 20)?,
+        frames: counted("provider.frames", file.provider.frames.map(|it| it.0), 50, 1, 100_000)?,
+        frame_ms: counted("provider.frame_ms", file.provider.frame_ms.map(|it| it.0), 10, 0, 60_000)?,
+        delay_ms: counted("provider.delay_ms", file.provider.delay_ms.map(|it| it.0), 0, 0, 60_000)?,
         cores: within("provider.cores", file.provider.cores.unwrap_or(1), 1, 64)?,
     };
     let is_secure = targets.iter().any(|target| target.place.secure_name.is_some());
@@ -108,7 +126,42 @@ fn whole(name: &str, file: PlanFile, folder: &Path, over: Override) -> Result<Te
         keep_alive: !over.close && file.keep_alive.unwrap_or(true),
         headers,
         trusted,
+        text: String::new(),
+        command: over.command,
+        notes: over.notes,
     })
+}
+
+/// A number that was written, or this one, within bounds.
+fn counted(field: &str, written: Option<u64>, otherwise: u64, least: u64, most: u64) -> Result<u32, SetupError> {
+    let value = within(field, written.unwrap_or(otherwise), least, most)?;
+    // The bounds are far below.
+    Ok(u32::try_from(value).unwrap_or(u32::MAX))
+}
+
+/// `--body-bytes` gives all workloads one length; where that takes away what tells them apart, it is a mistake.
+fn refuse_one_length(file: &PlanFile, over: &Override) -> Result<(), SetupError> {
+    let Some(bytes) = over.body_bytes else { return Ok(()) };
+    let parts = || {
+        file.workloads.iter().flat_map(|workload| {
+            if workload.mix.is_empty() { std::slice::from_ref(workload).iter() } else { workload.mix.iter() }
+        })
+    };
+    let what = "change `body:` in a copy of the plan (`weir-loadtest plan NAME` prints one)";
+    if let Some(part) = parts().find(|part| part.session || part.recorded.is_some()) {
+        let name = part.name.as_deref().unwrap_or("a workload");
+        return Err(SetupError(format!(
+            "--body-bytes has no meaning for `{name}`, whose requests have lengths of their own; {what}"
+        )));
+    }
+    let lengths: std::collections::BTreeSet<u64> =
+        parts().map(|part| part.body.map_or(BODY_BYTES_USUAL, |size| size.0)).collect();
+    match lengths.len() {
+        0 | 1 => Ok(()),
+        _ => Err(SetupError(format!(
+            "--body-bytes would make all workloads of the plan the same, {bytes} bytes; {what}"
+        ))),
+    }
 }
 
 fn targets(file: &PlanFile, over: &Override) -> Result<Vec<Target>, SetupError> {
@@ -153,7 +206,10 @@ pub(crate) fn subjects(field: &str, text: &str) -> Result<Subjects, SetupError> 
     if let Some(folder) = text.strip_prefix("cgroup:") {
         return Ok(Subjects { groups: vec![folder.into()], ..Subjects::default() });
     }
-    let pids: Result<Vec<u32>, _> = text.split(',').map(|pid| pid.trim().parse()).collect();
+    // Blanks stand between them where `pidof` has printed several.
+    let pids = text.split([',', ' ', '\n']).filter(|pid| !pid.is_empty()).map(str::parse);
+    let pids: Result<Vec<u32>, _> =
+        if text.trim().is_empty() { "".parse().map(|pid| vec![pid]) } else { pids.collect() };
     let pids = pids.map_err(|_| {
         SetupError(format!(
             "{field} is `{text}`; accepted is PID, PID,PID or cgroup:FOLDER, as in cgroup:/sys/fs/cgroup/weir"
@@ -172,7 +228,13 @@ fn workload(
     if written.weight.is_some() {
         return Err(SetupError(format!("{field}.weight stands in a mix only; put the kinds below `mix:`")));
     }
-    let name = written.name.clone().unwrap_or_else(|| format!("workload {}", number + 1));
+    let mut name = written.name.clone().unwrap_or_else(|| format!("workload {}", number + 1));
+    if let Some(bytes) = over.body_bytes {
+        name = format!("{name}, now {bytes} bytes");
+    }
+    if !written.mix.is_empty() {
+        refuse_unheeded(field, written, "a mix", "put it into the kinds below `mix:`")?;
+    }
     let load = load(&format!("{field}.load"), &written.load, general, over)?;
     let mut kinds = Vec::new();
     for (at, part) in written.mix.iter().enumerate() {
@@ -180,7 +242,7 @@ fn workload(
         if !part.mix.is_empty() {
             return Err(SetupError(format!("{field}.mix: a mix holds no other mix")));
         }
-        let weight = within(&format!("{field}.weight"), part.weight.unwrap_or(1), 1, 1_000_000)?;
+        let weight = counted(&format!("{field}.weight"), part.weight.map(|it| it.0), 1, 1, 1_000_000)?;
         let kind = kind(&field, part, folder, over)?;
         if kinds.iter().any(|(_, other): &(u32, Kind)| other.name == kind.name) {
             return Err(SetupError(format!("{field}.name is `{}`, as another's; give each its own", kind.name)));
@@ -202,19 +264,34 @@ fn kind(field: &str, written: &WorkloadFile, folder: &Path, over: &Override) -> 
         (None, true) => Plan::Session,
         (None, false) => Plan::Bodies,
     };
+    match plan {
+        Plan::Session => {
+            refuse_unheeded(field, written, "a session", "leave it out: its turns grow from 4 KB to 400 KB with tools")?
+        }
+        Plan::Recorded if written.stream => {
+            return Err(SetupError(format!(
+                "{field}.stream has no meaning for recorded requests; leave it out: each says so itself"
+            )));
+        }
+        Plan::Recorded => {
+            refuse_unheeded(field, written, "recorded requests", "leave it out: they are sent as they were")?
+        }
+        Plan::Bodies => {}
+    }
     let dialect = written.dialect.or(over.dialect).unwrap_or(RequestDialect::Chat);
     let recorded = match &written.recorded {
         Some(file) => recorded::read(&folder.join(file), dialect)?,
         None => Vec::new(),
     };
-    let body = over.body_bytes.map(u64::from).or(written.body.map(|size| size.0)).unwrap_or(1024);
+    let body = over.body_bytes.map(u64::from).or(written.body.map(|size| size.0)).unwrap_or(BODY_BYTES_USUAL);
     if !(BODY_BYTES.0..=BODY_BYTES.1).contains(&body) {
         return Err(SetupError(format!(
             "{field}.body is {body}; accepted are {} bytes to 64 MB, as a number or with KB or MB as in 4 KB",
             BODY_BYTES.0
         )));
     }
-    if let Some(share) = written.history.filter(|share| !(0.0..=0.95).contains(share)) {
+    let history = written.history.map(|share| share.0);
+    if let Some(share) = history.filter(|share| !(0.0..=0.95).contains(share)) {
         return Err(SetupError(format!(
             "{field}.history is {share}; accepted are 0 to 0.95, the share that was sent before"
         )));
@@ -234,9 +311,23 @@ fn kind(field: &str, written: &WorkloadFile, folder: &Path, over: &Override) -> 
         stream,
         tools: written.tools,
         image: written.image,
-        history: written.history,
+        history,
         recorded: Rc::from(recorded),
     })
+}
+
+/// Fields of a workload's bodies where there are none of that kind.
+fn refuse_unheeded(field: &str, written: &WorkloadFile, what: &str, instead: &str) -> Result<(), SetupError> {
+    let given = [
+        ("body", written.body.is_some()),
+        ("tools", written.tools),
+        ("image", written.image),
+        ("history", written.history.is_some()),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        Some((name, _)) => Err(SetupError(format!("{field}.{name} has no meaning for {what}; {instead}"))),
+        None => Ok(()),
+    }
 }
 
 fn load(field: &str, own: &LoadFile, general: &LoadFile, over: &Override) -> Result<Load, SetupError> {
@@ -254,8 +345,9 @@ fn load(field: &str, own: &LoadFile, general: &LoadFile, over: &Override) -> Res
             )));
         }
     };
-    let connections = over.connections.or(own.connections).or(general.connections).unwrap_or(16);
-    let connections = within(&format!("{field}.connections"), connections, 1, CONNECTIONS_MAX)? as usize;
+    let written = own.connections.or(general.connections).map(|it| it.0);
+    let connections = over.connections.map(u64::from).or(written);
+    let connections = counted(&format!("{field}.connections"), connections, 16, 1, CONNECTIONS_MAX)? as usize;
     let arrivals = over.arrivals.or(own.arrivals).or(general.arrivals).unwrap_or(Arrivals::Constant);
     Ok(Load { mode, rate_per_s, arrivals, connections })
 }
@@ -318,7 +410,34 @@ mod tests {
             ("workloads: [{name: a}, {name: a}]", "workloads[1].name is `a`, as another's; give each its own"),
             ("workloads: [{history: 2}]", "workloads[0].history is 2; accepted are 0 to 0.95"),
             ("workloads: [{session: true, recorded: x}]", "workloads[0] has both `session` and `recorded`"),
-            ("baseline: x\nworkloads: [{}]", "baseline is `x`; accepted are the targets' names: there is none"),
+            ("baseline: x\nworkloads: [{}]", "baseline is `x`; accepted are the targets' names: direct"),
+            (
+                "provider: {answer_bytes: 2 XB}\nworkloads: [{}]",
+                "provider.answer_bytes: it is `2 XB`; accepted is a number of bytes",
+            ),
+            (
+                "provider: {delay_ms: 5 parsecs}\nworkloads: [{}]",
+                "provider.delay_ms: it is `5 parsecs`; accepted is a number of milliseconds",
+            ),
+            ("provider: {frames: many}\nworkloads: [{}]", "provider.frames: it is `many`; accepted is a whole number"),
+            (
+                "workloads: [{mix: [{weight: -1}]}]",
+                "workloads[0].mix[0].weight: it is `-1`; accepted is a whole number",
+            ),
+            (
+                "workloads: [{history: much}]",
+                "workloads[0].history: it is `much`; accepted is a share of 0 to 1, or 0% to 100%",
+            ),
+            (
+                "workloads: [{session: true, body: 1 KB}]",
+                "workloads[0].body has no meaning for a session; leave it out",
+            ),
+            ("workloads: [{session: true, tools: true}]", "workloads[0].tools has no meaning for a session"),
+            ("workloads: [{recorded: x, stream: true}]", "workloads[0].stream has no meaning for recorded requests"),
+            (
+                "workloads: [{body: 1 KB, mix: [{body: 300}]}]",
+                "workloads[0].body has no meaning for a mix; put it into the kinds",
+            ),
             (
                 "targets: [{name: a, url: 'ftp://x'}]\nworkloads: [{}]",
                 "target a is `ftp://x`; accepted is http://HOST:PORT",
@@ -329,6 +448,23 @@ mod tests {
             let error = made_of(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn numbers_are_read_as_people_write_them() {
+        let plan = made_of(
+            "provider: {answer_bytes: 2 KB, delay_ms: 5ms, frame_ms: 7}\nload: {connections: 3}\nworkloads: [{body: 4 KB, history: 80%}]",
+        );
+        let plan = plan.unwrap();
+        assert_eq!((plan.provider.answer_bytes, plan.provider.delay_ms, plan.provider.frame_ms), (2048, 5, 7));
+        assert_eq!((plan.workloads[0].kinds[0].1.history, plan.workloads[0].load.connections), (Some(0.8), 3));
+    }
+
+    #[test]
+    fn the_plan_is_kept_without_the_values_of_its_header_fields() {
+        let plan = made_of("headers: {authorization: Bearer s3cret}\nworkloads: [{name: a}]").unwrap();
+        assert!(plan.text.contains("authorization: ...") && !plan.text.contains("s3cret"), "{}", plan.text);
+        assert!(plan.text.contains("name: a"));
     }
 
     #[test]
@@ -349,6 +485,8 @@ mod tests {
         let group = subjects("--process", "cgroup:/sys/fs/cgroup/x").unwrap();
         assert!(group.pids.is_empty() && group.groups.len() == 1);
         assert_eq!(subjects("--process", "1,2").unwrap().pids, [1, 2]);
+        assert_eq!(subjects("--process", "12 34\n").unwrap().pids, [12, 34]);
+        assert!(subjects("--process", "").is_err(), "what pidof prints where nothing runs");
         assert!(subjects("--process", "x").unwrap_err().0.starts_with("--process is `x`; accepted is PID"));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
-use super::units::{parse_bytes, parse_duration};
+use super::units::{parse_bytes, parse_duration, parse_listen, parse_share};
 use crate::settings::{Arrivals, Mode, RequestDialect};
 
 /// A plan.
@@ -32,18 +32,18 @@ pub(super) struct LoadFile {
     pub(super) mode: Option<Mode>,
     pub(super) rate: Option<f64>,
     pub(super) arrivals: Option<Arrivals>,
-    pub(super) connections: Option<u32>,
+    pub(super) connections: Option<Count>,
 }
 
 /// What the fake provider does, where the run starts it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ProviderFile {
-    pub(super) listen: Option<SocketAddr>,
-    pub(super) answer_bytes: Option<u32>,
-    pub(super) frames: Option<u32>,
-    pub(super) frame_ms: Option<u32>,
-    pub(super) delay_ms: Option<u32>,
+    pub(super) listen: Option<Place>,
+    pub(super) answer_bytes: Option<Size>,
+    pub(super) frames: Option<Count>,
+    pub(super) frame_ms: Option<Millis>,
+    pub(super) delay_ms: Option<Millis>,
     pub(super) cores: Option<u16>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct TargetFile {
 pub(super) struct WorkloadFile {
     pub(super) name: Option<String>,
     pub(super) load: LoadFile,
-    pub(super) weight: Option<u32>,
+    pub(super) weight: Option<Count>,
     pub(super) mix: Vec<WorkloadFile>,
     pub(super) session: bool,
     pub(super) recorded: Option<String>,
@@ -72,7 +72,7 @@ pub(super) struct WorkloadFile {
     pub(super) stream: bool,
     pub(super) tools: bool,
     pub(super) image: bool,
-    pub(super) history: Option<f64>,
+    pub(super) history: Option<Share>,
 }
 
 /// A time as it is written: `2s`.
@@ -83,11 +83,72 @@ pub(super) struct Length(pub(super) Duration);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size(pub(super) u64);
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum NumberOrText {
-    Number(u64),
-    Text(String),
+/// A whole number.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Count(pub(super) u64);
+
+/// A number of milliseconds: `500`, or with its unit as in `500ms`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Millis(pub(super) u64);
+
+/// A share: `0.8` or `80%`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share(pub(super) f64);
+
+/// Where to listen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place(pub(super) SocketAddr);
+
+/// Reads whatever was written, as text, so that what is accepted can be said in the plan's words.
+fn read<'de, D: Deserializer<'de>, T>(from: D, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Whole(i64),
+        Number(f64),
+        Text(String),
+    }
+    let text = match Written::deserialize(from) {
+        Ok(Written::Whole(number)) => number.to_string(),
+        Ok(Written::Number(number)) => number.to_string(),
+        Ok(Written::Text(text)) => text,
+        Err(_) => return Err(serde::de::Error::custom(parse("").err().unwrap_or_default())),
+    };
+    parse(&text).map_err(|accepted| serde::de::Error::custom(format!("it is `{text}`; {accepted}")))
+}
+
+fn parse_millis(text: &str) -> Result<u64, String> {
+    let found = text.parse().ok().or_else(|| u64::try_from(parse_duration(text).ok()?.as_millis()).ok());
+    found.ok_or_else(|| "accepted is a number of milliseconds, as in 500 or 500ms".to_owned())
+}
+
+fn parse_share_or_more(text: &str) -> Result<f64, String> {
+    // A number beyond is within nobody's bounds either; there the field says its own.
+    text.parse().or_else(|_| parse_share(text))
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        read(from, |text| text.parse().map(Self).map_err(|_| "accepted is a whole number".to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Millis {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        read(from, parse_millis).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        read(from, parse_share_or_more).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Place {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        read(from, parse_listen).map(Self)
+    }
 }
 
 impl<'de> Deserialize<'de> for Length {
@@ -100,13 +161,6 @@ impl<'de> Deserialize<'de> for Length {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        match NumberOrText::deserialize(from) {
-            Ok(NumberOrText::Number(bytes)) => Ok(Self(bytes)),
-            Ok(NumberOrText::Text(text)) => {
-                let refuse = |accepted| serde::de::Error::custom(format!("it is `{text}`; {accepted}"));
-                parse_bytes(&text).map(Self).map_err(refuse)
-            }
-            Err(_) => Err(serde::de::Error::custom("accepted is a number of bytes, or one with KB or MB, as in 4 KB")),
-        }
+        read(from, parse_bytes).map(Self)
     }
 }

@@ -13,8 +13,8 @@ use std::path::Path;
 
 use super::error::SetupError;
 pub(super) use check::{DIRECT, duration_within, rate_within, subjects};
-pub(super) use types::{Override, ProviderShape, Ramp, Target, TestPlan, Workload};
-pub(super) use units::parse_duration;
+pub(super) use types::{Override, ProviderShape, RAMP_HALVINGS, Ramp, Target, TestPlan, Workload};
+pub(super) use units::{parse_bytes_within, parse_duration, parse_listen, parse_share};
 
 /// The plans that need no file: name and text.
 const BUILT_IN: [(&str, &str); 5] = [
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn the_plan_in_the_readme_is_whole() {
         let readme = include_str!("../../README.md");
-        let yaml = readme.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+        let yaml = readme.split("```yaml\n").find(|block| block.contains("workloads:")).unwrap().split("```").next().unwrap();
         // Its recorded requests lie nowhere.
         let yaml = yaml.replace("recorded: traces.jsonl", "body: 2 KB");
         let plan = check::made("README.md", &yaml, Path::new("."), Override::default()).unwrap();

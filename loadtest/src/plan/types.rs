@@ -97,7 +97,16 @@ pub(crate) struct TestPlan {
     pub(crate) headers: Vec<(String, String)>,
     /// What makes targets with TLS trusted; there where one speaks it.
     pub(crate) trusted: Option<Arc<ClientConfig>>,
+    /// The plan as it was written, without the values of its headers.
+    pub(crate) text: String,
+    /// How the program was called, without the values of headers.
+    pub(crate) command: String,
+    /// What the caller has to say of the run.
+    pub(crate) notes: Vec<String>,
 }
+
+/// Times that a ramp looks between the last rate that was kept up and the first that was not.
+pub(crate) const RAMP_HALVINGS: u32 = 2;
 
 /// What the command line says on top of a plan.
 #[derive(Debug, Default)]
@@ -124,6 +133,8 @@ pub(crate) struct Override {
     /// Targets in place of the plan's: name and URL.
     pub(crate) targets: Vec<(String, String)>,
     pub(crate) processes: Vec<(String, Subjects)>,
+    pub(crate) command: String,
+    pub(crate) notes: Vec<String>,
 }
 
 /// Bytes of all prepared bodies of one kind: targets and workloads have their own.
@@ -185,11 +196,41 @@ impl TestPlan {
     /// How long the whole run takes at least.
     pub(crate) fn length(&self) -> Duration {
         let steps = match self.ramp {
-            Some(ramp) => ramp.steps,
+            // The first rate that is too much is tried twice, and so is each of those between.
+            Some(ramp) => ramp.steps + 1 + 2 * RAMP_HALVINGS,
             None => self.rounds,
         };
         (self.duration + self.warmup)
             * steps
             * (self.workloads.len() * (self.targets.len() + usize::from(self.starts_provider()))) as u32
+    }
+}
+
+impl ProviderShape {
+    /// What it answers, in words.
+    pub(crate) fn in_words(&self) -> String {
+        let Self { answer_bytes, frames, frame_ms, delay_ms, cores, .. } = self;
+        format!(
+            "answers of {answer_bytes} bytes, streams of {frames} frames {frame_ms} ms apart, {delay_ms} ms before each, {cores} cores"
+        )
+    }
+}
+
+impl Workload {
+    /// What it sends, in words: two workloads that say the same send the same.
+    pub(crate) fn in_words(&self) -> String {
+        let kind = |(weight, kind): &(u32, Kind)| {
+            let what = match kind.plan {
+                Plan::Bodies => format!("{} bytes", kind.body_bytes),
+                Plan::Session => "sessions".to_owned(),
+                Plan::Recorded => format!("{} recorded requests", kind.recorded.len()),
+            };
+            let words = [(kind.stream, "streamed"), (kind.tools, "with tools"), (kind.image, "with a picture")];
+            let words: String = words.iter().filter(|(is, _)| *is).map(|(_, word)| format!(", {word}")).collect();
+            let history = kind.history.map_or(String::new(), |share| format!(", history {share}"));
+            let times = if self.kinds.len() > 1 { format!("{weight} times ") } else { String::new() };
+            format!("{times}{what}, {}{words}{history}", kind.dialect.name())
+        };
+        self.kinds.iter().map(kind).collect::<Vec<_>>().join("; ")
     }
 }

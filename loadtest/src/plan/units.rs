@@ -1,5 +1,6 @@
 //! Times and lengths as people write them.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// `10s`, `500ms`, `2m`, `1h`.
@@ -33,6 +34,29 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "accepted is a number of bytes, or one with KB or MB, as in 4 KB".to_owned())
 }
 
+/// A share of all: `0.05` or `5%`.
+pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 0.01));
+    let share = number.trim().parse::<f64>().ok().map(|number| number * unit);
+    share
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| "accepted is a share of 0 to 1, or 0% to 100%".to_owned())
+}
+
+/// A length as an argument: as [`parse_bytes`] reads it, within these bounds.
+pub(crate) fn parse_bytes_within(text: &str, least: u32, most: u32) -> Result<u32, String> {
+    let bytes = parse_bytes(text)?;
+    let fits = u32::try_from(bytes).ok().filter(|bytes| (least..=most).contains(bytes));
+    fits.ok_or_else(|| format!("accepted are {least} to {most} bytes"))
+}
+
+/// Where to listen: `127.0.0.1:9000`, `localhost:9000`, or a port alone, which is one of this machine's loopback address.
+pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let local = |port: &str| port.parse::<u16>().ok().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let found = text.parse().ok().or_else(|| local(text.strip_prefix("localhost:").unwrap_or(text)));
+    found.ok_or_else(|| "accepted is ADDRESS:PORT, as in 127.0.0.1:9000, or a port alone".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,6 +68,14 @@ mod tests {
             (parse_duration("1500ms"), parse_duration("2m")),
             (Ok(Duration::from_millis(1500)), Ok(Duration::from_secs(120)))
         );
+        assert_eq!((parse_share("10%"), parse_share("0.1"), parse_share("10").is_err()), (Ok(0.1), Ok(0.1), true));
+        let listen = |text: &str| parse_listen(text).map(|addr| addr.to_string());
+        for text in ["127.0.0.1:9390", "localhost:9390", "9390"] {
+            assert_eq!(listen(text), Ok("127.0.0.1:9390".to_owned()), "{text}");
+        }
+        assert!(listen("nowhere").unwrap_err().contains("accepted is ADDRESS:PORT"));
+        assert_eq!(parse_bytes_within("1KB", 256, 4096), Ok(1024));
+        assert_eq!(parse_bytes_within("1 MB", 256, 4096), Err("accepted are 256 to 4096 bytes".to_owned()));
         assert!(parse_bytes("4 XB").is_err() && parse_bytes("KB").is_err() && parse_duration("5").is_err());
     }
 }

@@ -22,6 +22,23 @@ pub(crate) struct Results {
     pub(crate) rounds: u32,
     pub(crate) duration_s: f64,
     pub(crate) seed: u64,
+    /// Where rates were tried: which.
+    #[serde(default)]
+    pub(crate) ramp: Option<RampAsked>,
+    /// How it was called, without the values of `--header`.
+    #[serde(default)]
+    pub(crate) command: String,
+    /// The plan as it was written, without the values of `headers`.
+    #[serde(default)]
+    pub(crate) plan_text: String,
+    #[serde(default)]
+    pub(crate) warmup_s: f64,
+    /// The fake provider in words, where the run started it.
+    #[serde(default)]
+    pub(crate) provider: String,
+    /// What the caller has to say of the run.
+    #[serde(default)]
+    pub(crate) notes: Vec<String>,
     /// The target that others are compared with.
     pub(crate) baseline: Option<String>,
     pub(crate) cells: Vec<Cell>,
@@ -34,6 +51,18 @@ pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) cpu: String,
     pub(crate) kernel: String,
+    /// How many threads wanted a core in the minute before the run, on average.
+    #[serde(default)]
+    pub(crate) load_before: Option<f64>,
+}
+
+/// What a ramp was asked for.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct RampAsked {
+    pub(crate) from_per_s: f64,
+    pub(crate) to_per_s: f64,
+    pub(crate) steps: u32,
+    pub(crate) p99_max_us: f64,
 }
 
 /// One workload on one target.
@@ -44,6 +73,9 @@ pub(crate) struct Cell {
     pub(crate) url: String,
     /// The load in words.
     pub(crate) load: String,
+    /// What is sent, in words.
+    #[serde(default)]
+    pub(crate) sends: String,
     pub(crate) summary: Summary,
     pub(crate) rounds: Vec<Round>,
 }
@@ -54,6 +86,15 @@ pub(crate) struct Summary {
     pub(crate) ok: u64,
     pub(crate) failed: u64,
     pub(crate) errors: BTreeMap<String, u64>,
+    /// What failed in the warm-ups, which no other count holds.
+    #[serde(default)]
+    pub(crate) warmup_errors: BTreeMap<String, u64>,
+    /// The first answer with an unexpected status, in a line.
+    #[serde(default)]
+    pub(crate) refused: Option<String>,
+    /// Why some rounds have no figures of the processes.
+    #[serde(default)]
+    pub(crate) gone: Option<String>,
     pub(crate) ok_per_s: f64,
     /// Answers whose bytes were compared with those that the provider sent, and were the same.
     pub(crate) checked: u64,
@@ -82,9 +123,21 @@ pub(crate) struct Summary {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Round {
     pub(crate) elapsed_s: f64,
+    /// How long requests were sent: in an open loop up to the last one, at least as long as planned.
+    #[serde(default)]
+    pub(crate) sending_s: Option<f64>,
     pub(crate) ok: u64,
     pub(crate) failed: u64,
+    /// Answers with whatever status; the target's CPU time is theirs.
+    #[serde(default)]
+    pub(crate) answers: Option<u64>,
     pub(crate) errors: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub(crate) warmup_errors: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub(crate) refused: Option<String>,
+    #[serde(default)]
+    pub(crate) gone: Option<String>,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,
     pub(crate) checked: u64,
@@ -106,6 +159,8 @@ pub(crate) struct Round {
 pub(crate) struct RampCurve {
     pub(crate) workload: String,
     pub(crate) target: String,
+    #[serde(default)]
+    pub(crate) url: String,
     /// The highest rate at which it kept up.
     pub(crate) knee_per_s: Option<f64>,
     pub(crate) points: Vec<RampPoint>,
@@ -119,7 +174,26 @@ pub(crate) struct RampPoint {
     pub(crate) kept_up: bool,
     pub(crate) p50_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
+    /// Until the model's first text: of streams the first token. The ramp's limit is on this one.
+    #[serde(default)]
+    pub(crate) text_p99_us: Option<f64>,
     pub(crate) cpu_us_per_request: Option<f64>,
+    #[serde(default)]
+    pub(crate) rss_kib: Option<u64>,
+    #[serde(default)]
+    pub(crate) errors: BTreeMap<String, u64>,
+    /// Why it was not kept up with.
+    #[serde(default)]
+    pub(crate) why: Option<String>,
+    #[serde(default)]
+    pub(crate) refused: Option<String>,
+}
+
+impl RampPoint {
+    /// The figure that is held against the ramp's limit.
+    pub(crate) fn judged_us(&self) -> Option<f64> {
+        self.text_p99_us.or(self.p99_us)
+    }
 }
 
 impl Results {
@@ -153,9 +227,24 @@ impl Results {
         names
     }
 
-    /// Whether something came that should not have.
+    /// Whether something came that should not have. A ramp is there to find what is too much, so it fails where no rate was kept up with.
     pub(crate) fn has_failures(&self) -> bool {
-        self.cells.iter().any(|cell| cell.summary.failed > 0 || cell.summary.ok == 0)
+        let failed =
+            |cell: &Cell| cell.summary.failed > 0 || cell.summary.ok == 0 || !cell.summary.warmup_errors.is_empty();
+        self.cells.iter().any(failed) || self.ramps.iter().any(|curve| curve.knee_per_s.is_none())
+    }
+
+    /// The targets and their addresses, in order.
+    pub(crate) fn addresses(&self) -> Vec<(&str, &str)> {
+        let mut found: Vec<(&str, &str)> = Vec::new();
+        let cells = self.cells.iter().map(|cell| (cell.target.as_str(), cell.url.as_str()));
+        let curves = self.ramps.iter().map(|curve| (curve.target.as_str(), curve.url.as_str()));
+        for (name, url) in cells.chain(curves) {
+            if !url.is_empty() && !found.iter().any(|(known, _)| *known == name) {
+                found.push((name, url));
+            }
+        }
+        found
     }
 }
 
@@ -163,10 +252,13 @@ impl Summary {
     fn of(rounds: &[Round]) -> Self {
         let all = |pick: fn(&Round) -> &Buckets| Buckets::merged(rounds.iter().map(pick)).quantiles();
         let sum = |pick: fn(&Round) -> u64| rounds.iter().map(pick).sum::<u64>();
-        let mut errors: BTreeMap<String, u64> = BTreeMap::new();
-        for (name, count) in rounds.iter().flat_map(|round| &round.errors) {
-            *errors.entry(name.clone()).or_default() += count;
-        }
+        let counted = |pick: fn(&Round) -> &BTreeMap<String, u64>| {
+            let mut errors: BTreeMap<String, u64> = BTreeMap::new();
+            for (name, count) in rounds.iter().flat_map(pick) {
+                *errors.entry(name.clone()).or_default() += count;
+            }
+            errors
+        };
         let mut kinds: BTreeMap<String, Vec<&Buckets>> = BTreeMap::new();
         for (name, buckets) in rounds.iter().flat_map(|round| &round.kinds) {
             kinds.entry(name.clone()).or_default().push(buckets);
@@ -174,15 +266,19 @@ impl Summary {
         let kinds =
             kinds.into_iter().filter_map(|(name, all)| Some((name, Buckets::merged(all.into_iter()).quantiles()?)));
         let ok = sum(|round| round.ok);
-        let elapsed_s: f64 = rounds.iter().map(|round| round.elapsed_s).sum();
+        let sending_s: f64 = rounds.iter().map(|round| round.sending_s.unwrap_or(round.elapsed_s)).sum();
+        let answers: u64 = rounds.iter().map(|round| round.answers.unwrap_or(round.ok)).sum();
         let every: Vec<usize> = (0..rounds.len()).collect();
         let rss = |round: &Round| round.rss_kib_before.into_iter().chain(round.rss_kib_after).max();
         let own_us: f64 = rounds.iter().map(|round| round.tester_cpu_us).sum();
         Self {
             ok,
             failed: sum(|round| round.failed),
-            errors,
-            ok_per_s: if elapsed_s > 0.0 { ok as f64 / elapsed_s } else { 0.0 },
+            errors: counted(|round| &round.errors),
+            warmup_errors: counted(|round| &round.warmup_errors),
+            refused: rounds.iter().find_map(|round| round.refused.clone()),
+            gone: rounds.iter().find_map(|round| round.gone.clone()),
+            ok_per_s: if sending_s > 0.0 { ok as f64 / sending_s } else { 0.0 },
             checked: sum(|round| round.checked),
             latency: all(|round| &round.latency),
             first_byte: all(|round| &round.first_byte),
@@ -197,17 +293,17 @@ impl Summary {
             rss_kib_first: rounds.first().and_then(|round| round.rss_kib_before),
             rss_kib_last: rounds.last().and_then(|round| round.rss_kib_after),
             rss_kib_most: rounds.iter().filter_map(rss).max(),
-            tester_cpu_us_per_request: (ok > 0).then(|| own_us / ok as f64),
+            tester_cpu_us_per_request: (answers > 0).then(|| own_us / answers as f64),
         }
     }
 }
 
-/// CPU time per answer of the chosen rounds.
+/// CPU time per answer of the chosen rounds, whatever its status: refusing is work, too.
 pub(crate) fn cpu_us_per_request(rounds: &[Round], chosen: &[usize]) -> Option<f64> {
     let (mut cpu_us, mut answers) = (0.0, 0);
     for round in chosen.iter().filter_map(|round| rounds.get(*round)) {
         cpu_us += round.cpu_us?;
-        answers += round.ok;
+        answers += round.answers.unwrap_or(round.ok);
     }
     (answers > 0).then(|| cpu_us / answers as f64)
 }
@@ -237,6 +333,7 @@ pub(crate) mod tests {
             target: (*target).to_owned(),
             url: format!("http://{target}"),
             load: "100/s".to_owned(),
+            sends: String::new(),
             summary: Summary::default(),
             rounds: rounds.iter().map(round).collect(),
         };
@@ -249,6 +346,12 @@ pub(crate) mod tests {
             rounds: 3,
             duration_s: 1.0,
             seed: 1,
+            ramp: None,
+            command: String::new(),
+            plan_text: String::new(),
+            warmup_s: 0.0,
+            provider: String::new(),
+            notes: Vec::new(),
             baseline: Some("direct".to_owned()),
             cells: targets.iter().map(cell).collect(),
             ramps: Vec::new(),
@@ -273,6 +376,26 @@ pub(crate) mod tests {
             "{added:?}"
         );
         assert_eq!(found.cells[1].summary.cpu_us_per_request, Some(40.0));
+    }
+
+    #[test]
+    fn cpu_is_shared_by_all_answers_and_not_by_the_good_ones_alone() {
+        let mut found = results(&[("direct", around(100.0))]);
+        for round in &mut found.cells[0].rounds {
+            (round.answers, round.failed) = (Some(round.ok * 4), round.ok * 3);
+        }
+        found.summarise();
+        assert_eq!(found.cells[0].summary.cpu_us_per_request, Some(10.0));
+    }
+
+    #[test]
+    fn the_rate_of_answers_is_over_the_time_in_which_requests_were_sent() {
+        let mut found = results(&[("direct", around(100.0))]);
+        for round in &mut found.cells[0].rounds {
+            (round.elapsed_s, round.sending_s) = (1.6, Some(1.0));
+        }
+        found.summarise();
+        assert_eq!(found.cells[0].summary.ok_per_s, 200.0);
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod plot;
 mod text;
 
 pub(super) use buckets::Buckets;
-pub(super) use compared::{Verdict, compare};
-pub(super) use document::{Cell, FORMAT, Machine, RampCurve, RampPoint, Results, Round, Summary};
+pub(super) use compared::{Terms, compare};
+pub(super) use document::{Cell, FORMAT, Machine, RampAsked, RampCurve, RampPoint, Results, Round, Summary};
 pub(super) use page::page;
-pub(super) use text::{markdown, render};
+pub(super) use text::{counted, markdown, render, time};

@@ -68,6 +68,8 @@ pub struct Spend {
     hasher: RandomState,
     dirty: AtomicBool,
     keeping: Mutex<()>,
+    /// Something was written down since the others were last heard.
+    told: AtomicBool,
     /// Into how many shares what is left of a budget is divided; one where no other gateway spends it.
     shares: AtomicU32,
     /// Whether what the others have spent was heard lately enough for one call alone to take all that is left.
@@ -154,6 +156,7 @@ impl Spend {
             hasher: RandomState::new(),
             dirty: AtomicBool::new(false),
             keeping: Mutex::new(()),
+            told: AtomicBool::new(false),
             shares: AtomicU32::new(1),
             heard: AtomicBool::new(true),
         }
@@ -191,6 +194,8 @@ impl Spend {
     /// Divides what is left of each budget among the gateways that spend it. With `gateways` of them, each of which writes down what it
     /// has spent and counts in the others' about once a second (`knows_others`), what they do not know of each other may take half
     /// of what is left, and one call alone may take all of it. A gateway that cannot do so goes on with its part of what was left.
+    /// What it wrote down makes room for more only now: between writing and hearing it would take a part of what the others have
+    /// taken meanwhile.
     ///
     /// Where a gateway's rounds are at least a second apart and it says by [`went_stale`](Self::went_stale) when what it heard is a second
     /// old, each of the others has told at most once since: it lacks what that was and what is not told yet, one call each near the end
@@ -202,6 +207,9 @@ impl Spend {
             several if knows_others => several.saturating_mul(2),
             several => several,
         };
+        if (shares == 1 || knows_others) && self.told.swap(false, Ordering::AcqRel) {
+            self.accounts().flat_map(|account| &account.windows).for_each(|slot| slot.load().publish());
+        }
         self.shares.store(shares, Ordering::Relaxed);
         self.heard.store(knows_others, Ordering::Release);
     }
@@ -262,7 +270,7 @@ impl Spend {
         let rows = self.take_dirty();
         let kept = rows.is_empty() || write(&rows);
         if kept {
-            self.published(&rows);
+            self.tell(&rows);
         } else {
             self.not_kept(&rows);
         }
@@ -288,7 +296,7 @@ impl Spend {
         let rows = self.take_dirty();
         let kept = write(&rows);
         if let Ok(Some(_)) = kept {
-            self.published(&rows);
+            self.tell(&rows);
         } else {
             self.not_kept(&rows);
             if let Some(reservation) = &mut reservation {
@@ -321,14 +329,15 @@ impl Spend {
         rows.filter(|row| row.spent_nano_usd > 0).collect()
     }
 
-    /// From now on the others know of these rows.
-    fn published(&self, rows: &[KeptSpend]) {
+    /// The others can hear of these rows now.
+    fn tell(&self, rows: &[KeptSpend]) {
         for row in rows {
             let Some(account) = self.find(row.tenant, &row.agent) else { continue };
             let of = account.windows.iter().zip(Window::ALL).find(|(_, window)| *window == row.window);
             if let Some(cell) = of.map(|(slot, _)| slot.load()).filter(|cell| cell.period.start_s == row.period_start_s)
             {
-                cell.published.fetch_max(row.spent_nano_usd, Ordering::AcqRel);
+                cell.tell(row.spent_nano_usd);
+                self.told.store(true, Ordering::Release);
             }
         }
     }
@@ -359,12 +368,13 @@ impl Spend {
 
     /// Counts in what another gateway has spent; of a period that is over it means nothing any more.
     pub fn count_in(&self, more: &KeptSpend, now_s: i64) {
+        // What is counted in while a sum is written down would be taken for our own.
+        let _alone = self.keeping.lock();
         let (_, account) = self.account(more.tenant, &more.agent, now_s);
         let cells = account.cells(now_s);
         let of = cells.iter().zip(Window::ALL).find(|(_, window)| *window == more.window).map(|(cell, _)| cell);
         if let Some(cell) = of.filter(|cell| cell.period.start_s == more.period_start_s) {
-            cell.settle(0, more.spent_nano_usd);
-            cell.published.fetch_add(more.spent_nano_usd, Ordering::AcqRel);
+            cell.count_in(more.spent_nano_usd);
         }
     }
 

@@ -159,8 +159,8 @@ fn listed(identities: &Identities, tenant: TenantId, page: Page) -> Result<Paged
         said.iter().find(|(key, _)| key.eq_ignore_ascii_case(&name)).map(|(_, access)| access.clone())
     };
     let data = keys.data.into_iter().map(|key| Listed { access: access(key.id), key }).collect();
-    let Paged { total, limit, offset, total_is_exact, next, .. } = keys;
-    Ok(Paged { data, total, limit, offset, total_is_exact, next })
+    let Paged { total, limit, offset, total_is_exact, next, unshipped, .. } = keys;
+    Ok(Paged { data, total, limit, offset, total_is_exact, next, unshipped })
 }
 
 pub(super) async fn update(api: Api, ask: Ask) -> Answer {

@@ -16,12 +16,12 @@ use std::marker::PhantomData;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use weir_config::vocab::TenantId;
+use weir_config::vocab::{SpanId, TenantId};
 use weir_storage::ReadError;
 use weir_storage::query::{Page, Paged, Place};
 
@@ -35,6 +35,8 @@ use crate::control::Further;
 /// Bytes of a place as it is sealed, and of its seal.
 const PLACE_BYTES: usize = 41;
 const SEAL_BYTES: usize = 16;
+/// Those of a place that names its span, too. Cursors of an earlier version have none.
+const SPAN_BYTES: usize = 16;
 /// Items of a piece of lines at most, and about how many bytes of records: one is held in memory for each list on its way.
 const PIECE_ITEMS: u32 = 256;
 const PIECE_BYTES: usize = 256 * 1024;
@@ -50,6 +52,8 @@ const OF_TEXTS: [&str; 9] = [
     "spans.messages",
     "spans.request",
 ];
+/// How many spans wait in this gateway's journal that a list as lines lacks.
+const UNSHIPPED: HeaderName = HeaderName::from_static("x-service-unshipped-spans");
 /// The content type of lines.
 pub(super) const LINES: &str = "application/jsonl";
 
@@ -113,7 +117,7 @@ impl List {
         let cursor = ask.further().map_or_else(|| query.cursor(), |further| Ok(Some(further)))?.map(str::to_owned);
         let mut page = query.listed_page()?;
         if lines {
-            page = Page { limit: PIECE_ITEMS, or_fewer: true, enough_bytes: PIECE_BYTES, ..page };
+            page = Page { limit: PIECE_ITEMS, or_fewer: true, enough_bytes: PIECE_BYTES, whole: true, ..page };
         }
         let shows = |name: &str| fields.as_ref().is_none_or(|fields| fields.iter().any(|field| field == name));
         page.texts &= OF_TEXTS.iter().any(|name| shows(name));
@@ -130,10 +134,15 @@ impl List {
             let read = move |store: &Roles| {
                 let found = find(store, self.page(store)?)?;
                 let cut = |item: &T| if self.fields.is_none() { to_json(item) } else { to_json(&self.item(item)?) };
-                self.lines(store, &found, cut)
+                let (bytes, further) = self.lines(store, &found, cut)?;
+                Ok((bytes, further, found.unshipped))
             };
-            let (bytes, further) = api.read_piece(read).await?;
-            return Ok(as_lines(bytes, further));
+            let (bytes, further, unshipped) = api.read_piece(read).await?;
+            let mut answer = as_lines(bytes, further);
+            if unshipped > 0 {
+                answer.headers_mut().insert(UNSHIPPED, unshipped.into());
+            }
+            return Ok(answer);
         }
         api.read(move |store| self.answer(store, find(store, self.page(store)?)?)).await
     }
@@ -168,7 +177,7 @@ impl List {
 
     /// A page in its envelope.
     fn answer<T: Shown>(&self, store: &Roles, paged: Paged<T>) -> Result<Vec<u8>, ErrorAnswer> {
-        let Paged { data, total, limit, offset, total_is_exact, next } = paged;
+        let Paged { data, total, limit, offset, total_is_exact, next, .. } = paged;
         let next_cursor = next.map(|place| self.seal(store, &place)).transpose()?;
         if self.fields.is_none() {
             return to_json(&Whole { data, total, total_is_exact, limit, offset, next_cursor });
@@ -210,42 +219,50 @@ impl List {
     }
 
     fn seal(&self, store: &Roles, place: &Place) -> Result<String, ErrorAnswer> {
-        let key = Self::key(store)?;
+        Ok(self.sealed(&Self::key(store)?, place))
+    }
+
+    fn sealed(&self, key: &[u8; 32], place: &Place) -> String {
         let mut bytes = Vec::with_capacity(SEAL_BYTES + PLACE_BYTES);
         let numbers =
             [place.start_us.cast_unsigned(), place.row.cast_unsigned(), place.passed, place.skip, place.total];
         let mut plain: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
         plain.push(u8::from(place.total_is_exact));
-        bytes.extend_from_slice(self.seal_of(&key, &plain).get(..SEAL_BYTES).unwrap_or_default());
-        hide(&key, &bytes.clone(), &mut plain);
+        plain.extend(place.span.iter().flat_map(SpanId::as_bytes));
+        bytes.extend_from_slice(self.seal_of(key, &plain).get(..SEAL_BYTES).unwrap_or_default());
+        hide(key, &bytes.clone(), &mut plain);
         bytes.extend_from_slice(&plain);
-        Ok(URL_SAFE_NO_PAD.encode(bytes))
+        URL_SAFE_NO_PAD.encode(bytes)
     }
 
     fn open(&self, store: &Roles, cursor: &str) -> Result<Option<Place>, ErrorAnswer> {
-        let key = Self::key(store)?;
-        let Some(bytes) = URL_SAFE_NO_PAD.decode(cursor).ok().filter(|bytes| bytes.len() == SEAL_BYTES + PLACE_BYTES)
-        else {
-            return Ok(None);
-        };
+        Ok(self.opened(&Self::key(store)?, cursor))
+    }
+
+    /// The place that was sealed for this list; `None` where it was not.
+    fn opened(&self, key: &[u8; 32], cursor: &str) -> Option<Place> {
+        let known =
+            |bytes: &Vec<u8>| [SEAL_BYTES + PLACE_BYTES, SEAL_BYTES + PLACE_BYTES + SPAN_BYTES].contains(&bytes.len());
+        let Some(bytes) = URL_SAFE_NO_PAD.decode(cursor).ok().filter(known) else { return None };
         let (seal, hidden) = bytes.split_at(SEAL_BYTES);
         let mut plain = hidden.to_vec();
-        hide(&key, seal, &mut plain);
-        if self.seal_of(&key, &plain).get(..SEAL_BYTES) != Some(seal) {
-            return Ok(None);
+        hide(key, seal, &mut plain);
+        if self.seal_of(key, &plain).get(..SEAL_BYTES) != Some(seal) {
+            return None;
         }
         let number = |at: usize| {
             let bytes = plain.get(at * 8..at * 8 + 8).and_then(|bytes| bytes.try_into().ok());
             u64::from_be_bytes(bytes.unwrap_or_default())
         };
-        Ok(Some(Place {
+        Some(Place {
             start_us: number(0).cast_signed(),
             row: number(1).cast_signed(),
             passed: number(2),
             skip: number(3),
             total: number(4),
-            total_is_exact: plain.last() == Some(&1),
-        }))
+            total_is_exact: plain.get(PLACE_BYTES - 1) == Some(&1),
+            span: plain.get(PLACE_BYTES..).and_then(|bytes| bytes.try_into().ok()).map(SpanId::from_bytes),
+        })
     }
 }
 
@@ -319,4 +336,51 @@ pub(super) fn names_of<T: JsonSchema>() -> Vec<String> {
     let schema = SchemaGenerator::default().into_root_schema_for::<T>();
     let properties = schema.get("properties").and_then(Value::as_object);
     properties.map(|properties| properties.keys().cloned().collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the version before sealed `place()` for `list()`, with `KEY`.
+    const OLD: &str = "zU5hTvRv4fXnmnms9buaI5aSi0ctXqN_LUC3krEAzmFGgLlw6ph9v14ys01pjsjEbRK7AK1uJU8F";
+    const KEY: [u8; 32] = [7; 32];
+
+    fn list(asked: &str) -> List {
+        let (tenant, asked) = (TenantId::from_bytes([1; 16]), asked.to_owned());
+        List { tenant, asked, page: Page::default(), cursor: None, fields: None, lines: false }
+    }
+
+    fn place(span: Option<SpanId>) -> Place {
+        Place { start_us: 1_700_000_000_000_000, row: 42, span, passed: 20, skip: 0, total: 99, total_is_exact: true }
+    }
+
+    #[test]
+    fn a_cursor_of_the_version_before_is_read_and_one_with_a_span_comes_back_whole() {
+        let list = list("spans a");
+        assert_eq!(list.opened(&KEY, OLD), Some(place(None)));
+        assert_eq!(list.sealed(&KEY, &place(None)), OLD, "one gateway's own are as they were");
+        let with_span = place(Some(SpanId::from_bytes([9; 16])));
+        assert_eq!(list.opened(&KEY, &list.sealed(&KEY, &with_span)), Some(with_span));
+    }
+
+    #[test]
+    fn a_cursor_that_was_altered_or_is_anothers_is_refused() {
+        let with_span = list("spans a").sealed(&KEY, &place(Some(SpanId::from_bytes([9; 16]))));
+        for cursor in [OLD, with_span.as_str()] {
+            assert!(list("spans a").opened(&KEY, cursor).is_some());
+            assert_eq!(list("spans b").opened(&KEY, cursor), None, "another list");
+            assert_eq!(list("spans a").opened(&[8; 32], cursor), None, "another store");
+            for at in 0..cursor.len() {
+                let mut altered = cursor.as_bytes().to_vec();
+                altered[at] = if altered[at] == b'A' { b'B' } else { b'A' };
+                assert_eq!(list("spans a").opened(&KEY, std::str::from_utf8(&altered).unwrap()), None, "{at}");
+            }
+            assert_eq!(list("spans a").opened(&KEY, &cursor[..cursor.len() - 4]), None, "cut");
+        }
+        // What was sealed with its span does not open without it: nothing in between is a place.
+        let bytes = URL_SAFE_NO_PAD.decode(&with_span).unwrap();
+        let cut = URL_SAFE_NO_PAD.encode(&bytes[..SEAL_BYTES + PLACE_BYTES]);
+        assert_eq!(list("spans a").opened(&KEY, &cut), None);
+    }
 }

@@ -101,7 +101,9 @@ const FORMAT: Parameter = parameter(
     "format",
     Kind::Word(FORMATS),
     "`jsonl` gives the whole list, one item per line in the list's order, read and sent piece by piece; `limit` and `offset` do not \
-     go with it. An answer that breaks off ends without the end its framing announces. Left out, `json`: a page.",
+     go with it. An answer that breaks off ends without the end its framing announces. On the profile `production`, \
+     `X-Service-Unshipped-Spans` says how many of the tenant's spans wait in this gateway's journal and are not in it. Left out, \
+     `json`: a page.",
 );
 const STATUS: Parameter =
     parameter("status", Kind::Status, "Status of the answer, e.g. `429`, or a class, e.g. `5xx`.");

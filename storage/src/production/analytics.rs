@@ -105,13 +105,13 @@ impl Analytics {
     }
 
     /// Puts lines into a table; a batch of this token that is there already changes nothing.
-    pub(super) fn insert(&self, table: &str, token: &str, lines: &str) -> Result<(), ReadError> {
+    pub(super) fn insert(&self, table: &str, token: &str, lines: &[u8]) -> Result<(), ReadError> {
         // The token is made of digits and dashes.
         let statement = format!(
             "INSERT INTO {table} SETTINGS async_insert = 0, max_partitions_per_insert_block = 0, \
-             input_format_skip_unknown_fields = 1, insert_deduplication_token = '{token}' FORMAT JSONEachRow\n{lines}"
+             input_format_skip_unknown_fields = 1, insert_deduplication_token = '{token}' FORMAT JSONEachRow\n"
         );
-        self.send("", statement.as_bytes(), INSERT_WAIT).map(|_| ())
+        self.send("", &[statement.as_bytes(), lines].concat(), INSERT_WAIT).map(|_| ())
     }
 
     /// The rows of an answer.
@@ -159,7 +159,7 @@ impl Analytics {
         self.insert(
             "weir_migrations",
             &format!("{number}"),
-            &serde_json::json!({"number": number, "print": print}).to_string(),
+            serde_json::json!({"number": number, "print": print}).to_string().as_bytes(),
         )
     }
 }

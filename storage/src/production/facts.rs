@@ -74,11 +74,37 @@ impl Production {
     fn answer_page<T>(
         &self,
         store: &Store,
+        (tenant, asked): (TenantId, Page),
         shipped: impl FnOnce() -> Result<Paged<T>, ReadError>,
         journal: impl FnOnce() -> Result<Paged<T>, ReadError>,
     ) -> Result<Paged<T>, ReadError> {
+        if asked.whole {
+            return self.answer_piece(store, (tenant, asked), shipped);
+        }
         let (page, whole) = self.answer_whole(store, shipped, journal)?;
         Ok(Paged { total_is_exact: page.total_is_exact && whole, ..page })
+    }
+
+    /// A piece of a whole list: from the analytics store or not at all, as nobody takes what one journal holds for the whole. The first
+    /// one says how many of the tenant's spans wait in this gateway's journal and are not in it.
+    fn answer_piece<T>(
+        &self,
+        store: &Store,
+        (tenant, asked): (TenantId, Page),
+        shipped: impl FnOnce() -> Result<Paged<T>, ReadError>,
+    ) -> Result<Paged<T>, ReadError> {
+        if asked.after.is_some() {
+            return shipped();
+        }
+        let reads = store.local_reads();
+        let end = reads.end()?.place();
+        let unshipped = if self.shipping.wait_for(end, CATCH_UP) {
+            0
+        } else {
+            // What is shipped between this and the list is counted, and may be in it.
+            reads.count_between(Some(tenant), self.shipping.watermark(), end)?
+        };
+        Ok(Paged { unshipped, ..shipped()? })
     }
 
     pub(crate) fn span(&self, store: &Store, tenant: TenantId, id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
@@ -157,7 +183,7 @@ impl Production {
         page: Page,
     ) -> Result<Paged<SpanRecord>, ReadError> {
         let journal = || store.local_reads().list_spans(tenant, asked, page);
-        self.answer_page(store, || self.analytics.list_spans(self.scope(tenant), asked, page), journal)
+        self.answer_page(store, (tenant, page), || self.analytics.list_spans(self.scope(tenant), asked, page), journal)
     }
 
     pub(crate) fn list_findings(
@@ -167,7 +193,7 @@ impl Production {
         page: Page,
     ) -> Result<Paged<SpanRecord>, ReadError> {
         let journal = || store.local_reads().list_findings(tenant, page);
-        self.answer_page(store, || self.analytics.list_findings(self.scope(tenant), page), journal)
+        self.answer_page(store, (tenant, page), || self.analytics.list_findings(self.scope(tenant), page), journal)
     }
 
     pub(crate) fn list_traces(
@@ -178,7 +204,7 @@ impl Production {
         page: Page,
     ) -> Result<Paged<TraceRecord>, ReadError> {
         let journal = || store.local_reads().list_traces(tenant, asked, page);
-        self.answer_page(store, || self.analytics.list_traces(self.scope(tenant), asked, page), journal)
+        self.answer_page(store, (tenant, page), || self.analytics.list_traces(self.scope(tenant), asked, page), journal)
     }
 
     pub(crate) fn list_sessions(
@@ -189,7 +215,12 @@ impl Production {
         page: Page,
     ) -> Result<Paged<SessionRecord>, ReadError> {
         let journal = || store.local_reads().list_sessions(tenant, asked, page);
-        self.answer_page(store, || self.analytics.list_sessions(self.scope(tenant), asked, page), journal)
+        self.answer_page(
+            store,
+            (tenant, page),
+            || self.analytics.list_sessions(self.scope(tenant), asked, page),
+            journal,
+        )
     }
 
     pub(crate) fn series(&self, store: &Store, tenant: TenantId, asked: &SeriesQuery) -> Result<Series, ReadError> {
@@ -231,12 +262,8 @@ impl Production {
             return Err(ReadError::Unavailable { reason });
         }
         loop {
-            let after = (place.start_us, u64::try_from(place.row).unwrap_or(0));
-            let (spans, more) = self.analytics.period(self.scope(tenant), after, end.micros(), PERIOD_SPANS)?;
-            for (span, mark) in spans {
-                *place = SpanPlace { start_us: span.start_time.micros(), row: mark.seq.cast_signed() };
-                take(span);
-            }
+            let (spans, more) = self.analytics.period(self.scope(tenant), place, end.micros(), PERIOD_SPANS)?;
+            spans.into_iter().for_each(|(span, _)| take(span));
             if !more {
                 return Ok(false);
             }
@@ -263,14 +290,10 @@ impl Production {
             let (mut span, mut mark) = spans.swap_remove(at);
             if change(&mut span, &mut mark).map_err(Fail::Write)? {
                 mark.version += 1;
-                self.analytics_version(&span, mark).map_err(failed)?;
+                self.send_version(&mut span, mark).map_err(failed)?;
             }
             Ok(Some(span.span_id))
         })
-    }
-
-    fn analytics_version(&self, span: &SpanRecord, mark: Mark) -> Result<(), ReadError> {
-        self.send_version(span, mark)
     }
 
     /// Whether a change can be made in the analytics store now; else the journal has to take it, or nobody.

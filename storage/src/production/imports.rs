@@ -164,7 +164,7 @@ impl Production {
             self.note_import("cut", next)?;
             let reported = contents.reported(shipped.place(), next.place()).map_err(text)?;
             let first = shipped.place() + 1;
-            let marked: Vec<_> = spans
+            let mut marked: Vec<_> = spans
                 .into_iter()
                 .enumerate()
                 .map(|(at, span)| {
@@ -173,7 +173,7 @@ impl Production {
                 })
                 .collect();
             if !marked.is_empty() {
-                self.send(first, next.place(), &marked).map_err(text)?;
+                self.send(first, next.place(), &mut marked).map_err(text)?;
             }
             self.note_import("shipped", next)?;
             shipped = next;

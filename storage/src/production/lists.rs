@@ -14,6 +14,7 @@ use crate::actions::{ActionsSummary, TOP_ACTIONS_MAX, TopAction};
 use crate::error::ReadError;
 use crate::query::{Facets, Page, Paged, Place, SpanFilter, TraceFilter};
 use crate::record::{SpanRecord, TraceRecord};
+use crate::reports::SpanPlace;
 use crate::stats::Stats;
 use crate::usage::{CacheMiss, PromptSums, Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
 
@@ -103,6 +104,40 @@ struct Id {
 impl Id {
     fn key(&self) -> Key {
         Key { start_us: self.start_us, id: self.id }
+    }
+}
+
+/// A trace by its first span.
+#[derive(Deserialize)]
+struct Head {
+    id: Uuid,
+    start_us: i64,
+    seq: u64,
+    first: Uuid,
+}
+
+/// Whether a piece goes on with a list whose length nobody asks for again.
+fn goes_on(page: Page) -> bool {
+    page.whole && page.after.is_some()
+}
+
+/// Whether there may be more behind a page of so many. Of a list that is taken to its end, a full piece says it and no sum: what is
+/// deleted meanwhile must not end it early.
+fn may_go_on(page: Page, shown: usize, is_behind: bool) -> bool {
+    if page.whole { shown >= page.limit as usize } else { is_behind && shown > 0 }
+}
+
+/// Rows further back than a place: by start, number and span. Two gateways may have given two spans of one microsecond the same number,
+/// so a place without the span, as cursors of an earlier version have it, may pass over one of them.
+fn before(place: Place, [start, number, span]: [&str; 3], params: &mut Params) -> String {
+    params.put("after_us", &place.start_us.to_string());
+    params.put("after_seq", &place.row.cast_unsigned().to_string());
+    match place.span {
+        None => format!("({start}, {number}) < ({{after_us:Int64}}, {{after_seq:UInt64}})"),
+        Some(id) => {
+            params.put("after_span", &uuid(id.as_bytes()).to_string());
+            format!("({start}, {number}, {span}) < ({{after_us:Int64}}, {{after_seq:UInt64}}, {{after_span:UUID}})")
+        }
     }
 }
 
@@ -203,14 +238,16 @@ impl Analytics {
     }
 
     fn page_of(&self, scope: Scope, asked: &Asked, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
-        let total = self.total(&format!("weir_calls FINAL WHERE {}", asked.conditions), asked)?;
+        let total = match goes_on(page) {
+            false => self.total(&format!("weir_calls FINAL WHERE {}", asked.conditions), asked)?,
+            true => 0,
+        };
         let mut params = asked.params.clone();
         let mut conditions = asked.conditions.clone();
         let passed = page.after.map_or(page.offset, |after| after.passed);
         if let Some(after) = page.after {
-            params.put("after_us", &after.start_us.to_string());
-            params.put("after_seq", &after.row.cast_unsigned().to_string());
-            conditions.push_str(" AND (start_us, seq) < ({after_us:Int64}, {after_seq:UInt64})");
+            conditions.push_str(" AND ");
+            conditions.push_str(&before(after, ["start_us", "seq", "span_id"], &mut params));
         }
         let offset = page.after.map_or(page.offset, |after| after.skip);
         let question = format!(
@@ -229,9 +266,10 @@ impl Analytics {
             .collect();
         let data: Vec<SpanRecord> = ids.iter().filter_map(|id| found.remove(&id.id)).collect();
         let passed_now = passed + ids.len() as u64;
-        let next = (passed_now < total).then(|| Place {
+        let next = may_go_on(page, ids.len(), passed_now < total).then(|| Place {
             start_us: oldest.start_us,
             row: oldest.seq.cast_signed(),
+            span: Some(SpanId::from_uuid(oldest.id)),
             passed: passed_now,
             skip: 0,
             total,
@@ -277,21 +315,18 @@ impl Analytics {
             "(SELECT trace_id AS id, min((start_us, seq, span_id)) AS head FROM weir_calls FINAL WHERE {} GROUP BY trace_id{fits})",
             Asked::of(scope).conditions
         );
-        let total = self.total(&heads, &first)?;
+        let total = if goes_on(page) { 0 } else { self.total(&heads, &first)? };
         let mut params = first.params.clone();
-        let mut after = String::new();
         let passed = page.after.map_or(page.offset, |after| after.passed);
-        if let Some(place) = page.after {
-            params.put("after_us", &place.start_us.to_string());
-            params.put("after_seq", &place.row.cast_unsigned().to_string());
-            after.push_str(" WHERE (head.1, head.2) < ({after_us:Int64}, {after_seq:UInt64})");
-        }
+        let after =
+            page.after.map(|place| format!(" WHERE {}", before(place, ["head.1", "head.2", "head.3"], &mut params)));
+        let after = after.unwrap_or_default();
         let offset = page.after.map_or(page.offset, |after| after.skip);
         let question = format!(
-            "SELECT id, head.1 AS start_us, head.2 AS seq FROM {heads}{after} ORDER BY head DESC LIMIT {} OFFSET {offset}",
+            "SELECT id, head.1 AS start_us, head.2 AS seq, head.3 AS first FROM {heads}{after} ORDER BY head DESC LIMIT {} OFFSET {offset}",
             page.limit
         );
-        let ids: Vec<Id> = self.ask(&question, &params)?;
+        let ids: Vec<Head> = self.ask(&question, &params)?;
         let list = ids.iter().map(|id| format!("'{}'", id.id)).collect::<Vec<_>>().join(",");
         let mut spans: HashMap<Uuid, Vec<SpanRecord>> = HashMap::new();
         if !ids.is_empty() {
@@ -303,9 +338,11 @@ impl Analytics {
         let data: Vec<TraceRecord> =
             ids.iter().filter_map(|id| TraceRecord::of(spans.remove(&id.id).unwrap_or_default())).collect();
         let passed_now = passed + ids.len() as u64;
-        let next = ids.last().filter(|_| passed_now < total).map(|last| Place {
+        let goes_on = may_go_on(page, ids.len(), passed_now < total);
+        let next = ids.last().filter(|_| goes_on).map(|last| Place {
             start_us: last.start_us,
             row: last.seq.cast_signed(),
+            span: Some(SpanId::from_uuid(last.first)),
             passed: passed_now,
             skip: 0,
             total,
@@ -366,7 +403,7 @@ impl Analytics {
              toInt64(sum(ifNull(cost_nano_usd, 0))) AS cost, max(c.score) AS score, min(c.seq) AS arrived, \
              toUInt64(sum(c.prompt_broken)) AS broken, toUInt64(sum(c.prompt_unused)) AS unused, sum(c.lost_tokens) AS lost, \
              sum(c.lost_nano_usd) AS lost_nano, sum(c.compared_tokens) AS compared, sum(c.compared_cached_tokens) AS cached \
-             FROM {sessions} ORDER BY first_us DESC, arrived DESC LIMIT {} OFFSET {skipped}",
+             FROM {sessions} ORDER BY first_us DESC, arrived DESC, session_id DESC LIMIT {} OFFSET {skipped}",
             page.limit
         );
         let rows: Vec<Row> = self.ask(&question, &matching.params)?;
@@ -398,6 +435,7 @@ impl Analytics {
         let next = (passed < total && !data.is_empty()).then_some(Place {
             start_us: 0,
             row: 0,
+            span: None,
             passed,
             skip: 0,
             total,
@@ -565,24 +603,33 @@ impl Analytics {
         })
     }
 
-    /// Spans of a period in order of start and arrival, from behind a place on, and whether there may be more.
+    /// Spans of a period in order of start and arrival, from behind a place on, which moves behind them; and whether there may be more.
     pub(super) fn period(
         &self,
         scope: Scope,
-        after: (i64, u64),
+        place: &mut SpanPlace,
         end_us: i64,
         limit: u32,
     ) -> Result<(Vec<Marked>, bool), ReadError> {
         let asked = Asked::of(scope);
-        let params = asked.params.clone().with("after_us", after.0).with("after_seq", after.1).with("end", end_us);
+        let number = u64::try_from(place.row).unwrap_or(0);
+        let last = place.span.map_or(Uuid::max(), |id| uuid(id.as_bytes()));
+        let params = asked.params.clone().with("after_us", place.start_us).with("after_seq", number);
+        let params = params.with("after_span", last).with("end", end_us);
         let question = format!(
-            "SELECT start_us, span_id AS id FROM weir_calls FINAL WHERE {} AND start_us >= {{after_us:Int64}} AND start_us < {{end:Int64}} \
-             AND (start_us, seq) > ({{after_us:Int64}}, {{after_seq:UInt64}}) ORDER BY start_us, seq LIMIT {limit} \
-             SETTINGS do_not_merge_across_partitions_select_final = 1",
+            "SELECT start_us, seq, span_id AS id FROM weir_calls FINAL WHERE {} AND start_us >= {{after_us:Int64}} AND start_us < {{end:Int64}} \
+             AND (start_us, seq, span_id) > ({{after_us:Int64}}, {{after_seq:UInt64}}, {{after_span:UUID}}) \
+             ORDER BY start_us, seq, span_id LIMIT {limit} SETTINGS do_not_merge_across_partitions_select_final = 1",
             asked.conditions
         );
-        let keys: Vec<Key> = self.ask(&question, &params)?;
-        Ok((self.whole(scope, &keys, true)?, keys.len() >= limit as usize))
+        let ids: Vec<Id> = self.ask(&question, &params)?;
+        let keys: Vec<Key> = ids.iter().map(Id::key).collect();
+        let spans = self.whole(scope, &keys, true)?;
+        if let Some(Id { id, start_us, seq }) = ids.last() {
+            let (row, span) = (seq.cast_signed(), Some(SpanId::from_uuid(*id)));
+            *place = SpanPlace { start_us: *start_us, row, span };
+        }
+        Ok((spans, ids.len() >= limit as usize))
     }
 
     /// Takes a trace out, every version of every span.

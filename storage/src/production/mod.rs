@@ -53,6 +53,7 @@ pub use self::imports::Imported;
 pub(crate) use self::imports::import;
 pub use self::migrate::Migrated;
 pub(crate) use self::onlooker::Onlooker;
+pub(crate) use self::ship::shipped_upto;
 
 /// How long a question waits for the analytics store to have what the journal held when it was asked.
 const CATCH_UP: Duration = Duration::from_secs(2);

@@ -71,12 +71,18 @@ pub(super) struct Shipping {
     known: Mutex<HashSet<TenantId>>,
 }
 
+/// The row up to which a journal's spans are in the analytics store, as it is written down there.
+pub(crate) fn shipped_upto(reads: &Reads<'_>) -> Result<i64, ReadError> {
+    let file = reads.end()?.file();
+    Ok(reads.cursor(TAKEN)?.filter(|at| at.file() == file).map_or(0, Cursor::place))
+}
+
 impl Shipping {
     /// Goes on where the journal says.
     pub(super) fn resume(reads: &Reads<'_>) -> Result<Self, ReadError> {
         let file = reads.end()?.file();
-        let place = |saved: Option<Cursor>| saved.filter(|at| at.file() == file).map_or(0, Cursor::place);
-        let (taken, cut) = (place(reads.cursor(TAKEN)?), place(reads.cursor(CUT)?));
+        let taken = shipped_upto(reads)?;
+        let cut = reads.cursor(CUT)?.filter(|at| at.file() == file).map_or(0, Cursor::place);
         Ok(Self {
             file,
             watermark: AtomicI64::new(taken),
@@ -188,6 +194,8 @@ struct Batch {
     first: i64,
     end: Cursor,
     spans: Vec<SpanRecord>,
+    /// It was full, so that the next one need not wait for further spans.
+    full: bool,
 }
 
 impl Production {
@@ -216,10 +224,10 @@ impl Production {
 
     /// Ships the next batch, if there is one; whether more may be waiting.
     fn ship_one(&self, store: &Store) -> Result<bool, String> {
-        let Some(Batch { first, end, mut spans }) = self.cut_batch(store).map_err(|error| error.to_string())? else {
+        let Some(Batch { first, end, mut spans, full }) = self.cut_batch(store).map_err(|error| error.to_string())?
+        else {
             return Ok(false);
         };
-        let full = spans.len() >= BATCH_SPANS / 2;
         // A span's number is its place in the batch, which is the same however often it is sent.
         let mark = |at: usize| Mark { node: self.node, seq: first.unsigned_abs() + at as u64, version: 1, reported: 0 };
         let mut numbered: Vec<(Mark, SpanRecord)> =
@@ -228,7 +236,7 @@ impl Production {
             tracing::debug!(%error, "the relational store is away; which tenants were deleted is not asked");
         }
         if !numbered.is_empty() {
-            self.send(first, end.place(), &numbered).map_err(|error| error.to_string())?;
+            self.send(first, end.place(), &mut numbered).map_err(|error| error.to_string())?;
         }
         let many = numbered.len();
         store.local_save_cursor(TAKEN, end).map_err(|error: NotWritten| error.to_string())?;
@@ -255,25 +263,28 @@ impl Production {
                     break;
                 }
             }
-            return Ok(Some(Batch { first: from.place() + 1, end, spans }));
+            // What was begun before was begun because nobody took it: more has come since.
+            return Ok(Some(Batch { first: from.place() + 1, end, spans, full: true }));
         }
         let _nobody_changes_them = shipping.cutting.lock();
         let (mut spans, mut at, mut bytes) = (Vec::new(), from, 0);
-        loop {
+        let full = loop {
             let batch = store.local_reads().read_after(at, READ_SPANS, BATCH_BYTES, Texts::Read)?;
             bytes += batch.spans.iter().map(crate::queue::weigh).sum::<usize>();
             spans.extend(batch.spans);
             at = batch.next;
-            if !batch.more || spans.len() >= BATCH_SPANS || bytes >= BATCH_BYTES {
-                break;
+            // By its bytes as much as by its spans: a gateway whose spans are large must not rest between batches.
+            let full = batch.more && (spans.len() >= BATCH_SPANS || bytes >= BATCH_BYTES);
+            if !batch.more || full {
+                break full;
             }
-        }
+        };
         if at.place() <= from.place() {
             return Ok(None);
         }
         store.local_save_cursor(CUT, at).map_err(|error| ReadError::Unavailable { reason: error.to_string() })?;
         shipping.cut.store(at.place(), Ordering::Release);
-        Ok(Some(Batch { first: from.place() + 1, end: at, spans }))
+        Ok(Some(Batch { first: from.place() + 1, end: at, spans, full }))
     }
 
     /// Leaves out what began before its tenant's deletion, and has the others' tenants begin.
@@ -310,21 +321,15 @@ impl Production {
     }
 
     /// Sends a batch, from the row `first` of its journal to the row `last`.
-    pub(super) fn send(&self, first: i64, last: i64, spans: &[(Mark, SpanRecord)]) -> Result<(), ReadError> {
-        let (mut wide_rows, mut calls) = (String::new(), String::new());
-        for (mark, span) in spans {
-            let mark = *mark;
-            match wide::row(span, mark).and_then(|row| Ok((row, wide::call(span, mark)?))) {
-                Ok((row, call)) => {
-                    wide_rows.push_str(&row);
-                    wide_rows.push('\n');
-                    calls.push_str(&call);
-                    calls.push('\n');
-                }
-                Err(error) => {
-                    self.unshippable.fetch_add(1, Ordering::Relaxed);
-                    tracing::error!(error, span_id = %span.span_id, "a span cannot be written as JSON and is left out");
-                }
+    pub(super) fn send(&self, first: i64, last: i64, spans: &mut [(Mark, SpanRecord)]) -> Result<(), ReadError> {
+        let (mut wide_rows, mut calls) = (Vec::new(), Vec::new());
+        for (mark, span) in &mut *spans {
+            let before = calls.len();
+            let written = wide::call(&mut calls, span, *mark).and_then(|()| wide::row(&mut wide_rows, span, *mark));
+            if let Err(error) = written {
+                calls.truncate(before);
+                self.unshippable.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(error, span_id = %span.span_id, "a span cannot be written as JSON and is left out");
             }
         }
         let token = format!("{}-{first}-{last}", self.node);
@@ -332,13 +337,14 @@ impl Production {
         self.analytics.insert("weir_calls", &token, &calls)?;
         let batch = json!({"node": self.node, "first": first, "last": last, "spans": spans.len(),
             "at_us": Timestamp::now().micros()});
-        self.analytics.insert("weir_batches", &token, &batch.to_string())
+        self.analytics.insert("weir_batches", &token, batch.to_string().as_bytes())
     }
 
     /// Writes a further version of a span.
-    pub(super) fn send_version(&self, span: &SpanRecord, mark: Mark) -> Result<(), ReadError> {
+    pub(super) fn send_version(&self, span: &mut SpanRecord, mark: Mark) -> Result<(), ReadError> {
         let unfit = |reason| ReadError::Unavailable { reason };
-        let (row, call) = (wide::row(span, mark).map_err(unfit)?, wide::call(span, mark).map_err(unfit)?);
+        let (mut row, mut call) = (Vec::new(), Vec::new());
+        wide::row(&mut row, span, mark).and_then(|()| wide::call(&mut call, span, mark)).map_err(unfit)?;
         let token = Uuid::new_v4().to_string();
         self.analytics.insert("weir_spans", &token, &row)?;
         self.analytics.insert("weir_calls", &token, &call)

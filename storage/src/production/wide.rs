@@ -4,8 +4,11 @@
 //! a text it does not show. A field that a later version adds travels in `record`; it needs no column before somebody filters by
 //! it. [`call`] makes the narrow row, in which lists and sums look.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 use weir_config::vocab::frame::Frame;
 use weir_config::vocab::part::PartRecord;
@@ -48,8 +51,8 @@ pub(super) const COLUMNS: &str = "node, seq, version, reported, record, attribut
 pub(super) const COLUMNS_BARE: &str = "node, seq, version, reported, record, attributes";
 
 #[derive(Serialize, Deserialize)]
-struct Framed {
-    json: String,
+struct Framed<'a> {
+    json: Cow<'a, str>,
     texts: Vec<(u32, u32)>,
 }
 
@@ -64,94 +67,174 @@ fn text(value: &impl Serialize) -> Result<String, String> {
     serde_json::to_string(value).map_err(|error| error.to_string())
 }
 
-/// What both tables call a span.
-fn key(span: &SpanRecord, mark: Mark) -> Map<String, Value> {
-    let mut row = Map::new();
-    row.insert("tenant_id".to_owned(), json!(span.tenant_id));
-    row.insert("start_us".to_owned(), json!(span.start_time.micros()));
-    row.insert("trace_id".to_owned(), json!(Uuid::from_bytes(*span.trace_id.as_bytes())));
-    row.insert("span_id".to_owned(), json!(Uuid::from_bytes(*span.span_id.as_bytes())));
-    row.insert("tenant_id".to_owned(), json!(Uuid::from_bytes(*span.tenant_id.as_bytes())));
-    row.insert("node".to_owned(), json!(mark.node));
-    row.insert("seq".to_owned(), json!(mark.seq));
-    row.insert("version".to_owned(), json!(mark.version));
-    row
+/// A value as a line behind those that are there.
+fn line(into: &mut Vec<u8>, value: &impl Serialize) -> Result<(), String> {
+    let before = into.len();
+    let written = serde_json::to_writer(&mut *into, value).map_err(|error| error.to_string());
+    if written.is_err() {
+        into.truncate(before);
+    } else {
+        into.push(b'\n');
+    }
+    written
 }
 
-/// The row of the wide table.
-pub(super) fn row(span: &SpanRecord, mark: Mark) -> Result<String, String> {
-    let mut row = key(span, mark);
-    let mut record = serde_json::to_value(span).map_err(|error| error.to_string())?;
-    if let Value::Object(fields) = &mut record {
-        fields.insert("prompt".to_owned(), Value::Null);
-        fields.insert("response".to_owned(), Value::Null);
-        // The interface does not show in which part a finding lies, so its JSON lacks it.
-        let parts: Vec<_> = span.security_findings.iter().map(|finding| finding.part).collect();
-        fields.insert("finding_parts".to_owned(), json!(parts));
+/// What both tables call a span.
+#[derive(Serialize)]
+struct Keys {
+    tenant_id: Uuid,
+    start_us: i64,
+    trace_id: Uuid,
+    span_id: Uuid,
+    node: Uuid,
+    seq: u64,
+    version: u64,
+}
+
+impl Keys {
+    fn of(span: &SpanRecord, mark: Mark) -> Self {
+        Self {
+            tenant_id: Uuid::from_bytes(*span.tenant_id.as_bytes()),
+            start_us: span.start_time.micros(),
+            trace_id: Uuid::from_bytes(*span.trace_id.as_bytes()),
+            span_id: Uuid::from_bytes(*span.span_id.as_bytes()),
+            node: mark.node,
+            seq: mark.seq,
+            version: mark.version,
+        }
     }
-    row.insert("reported".to_owned(), json!(mark.reported));
-    row.insert("record".to_owned(), Value::String(text(&record)?));
-    let attributes: Map<String, Value> =
-        span.attributes.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
-    row.insert("attributes".to_owned(), Value::String(text(&attributes)?));
-    row.insert("prompt".to_owned(), json!(span.prompt));
-    row.insert("response".to_owned(), json!(span.response));
-    let parts = if span.parts.is_empty() { String::new() } else { text(&span.parts)? };
-    row.insert("parts".to_owned(), Value::String(parts));
+}
+
+/// A row of the wide table as it is written.
+#[derive(Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    keys: Keys,
+    reported: u32,
+    record: String,
+    attributes: String,
+    prompt: Option<&'a str>,
+    response: Option<&'a str>,
+    parts: String,
+    frame: String,
+}
+
+/// The span's own JSON without its texts, which have columns of their own, and with what the interface does not show: in which part a
+/// finding lies.
+fn record(span: &mut SpanRecord) -> Result<String, String> {
+    let texts = (span.prompt.take(), span.response.take());
+    let written = text(span);
+    (span.prompt, span.response) = texts;
+    let mut record = written?;
+    let parts: Vec<_> = span.security_findings.iter().map(|finding| finding.part).collect();
+    if record.pop() != Some('}') {
+        return Err("its JSON is no object".to_owned());
+    }
+    record.push_str(",\"finding_parts\":");
+    record.push_str(&text(&parts)?);
+    record.push('}');
+    Ok(record)
+}
+
+/// Adds the row of the wide table to those that are there; the span is as before afterwards.
+pub(super) fn row(into: &mut Vec<u8>, span: &mut SpanRecord, mark: Mark) -> Result<(), String> {
+    let record = record(span)?;
+    let attributes: BTreeMap<&str, &Value> = span.attributes.iter().collect();
     let framed = span.frame.as_ref().map(|frame| Framed {
-        json: frame.json.clone(),
+        json: Cow::Borrowed(frame.json.as_str()),
         texts: frame.texts.iter().map(|range| (range.start, range.end)).collect(),
     });
-    let frame = framed.map(|framed| text(&framed)).transpose()?.unwrap_or_default();
-    row.insert("frame".to_owned(), Value::String(frame));
-    text(&row)
+    let row = Row {
+        keys: Keys::of(span, mark),
+        reported: mark.reported,
+        record,
+        attributes: text(&attributes)?,
+        prompt: span.prompt.as_deref(),
+        response: span.response.as_deref(),
+        parts: if span.parts.is_empty() { String::new() } else { text(&span.parts)? },
+        frame: framed.map(|framed| text(&framed)).transpose()?.unwrap_or_default(),
+    };
+    line(into, &row)
 }
 
-/// The row of the narrow table: everything that lists filter by and sums add up, and no text.
-pub(super) fn call(span: &SpanRecord, mark: Mark) -> Result<String, String> {
-    let mut row = key(span, mark);
+/// A row of the narrow table as it is written.
+#[derive(Serialize)]
+struct Call<'a> {
+    #[serde(flatten)]
+    keys: Keys,
+    provider: &'a str,
+    model: Option<&'a str>,
+    operation: &'a str,
+    agent_id: Option<&'a str>,
+    session_id: Option<&'a str>,
+    client: Option<&'a str>,
+    upstream: Option<&'a str>,
+    status: u16,
+    streaming: u8,
+    error_type: Option<&'a str>,
+    enforcement: &'a str,
+    score: Option<u8>,
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+    cached_tokens: u64,
+    cost_nano_usd: Option<i64>,
+    duration_us: i64,
+    finding_types: Vec<&'a str>,
+    findings: usize,
+    action_types: Vec<&'a str>,
+    action_names: Vec<&'a str>,
+    action_succeeded: Vec<u8>,
+    prompt_broken: u8,
+    prompt_unused: u8,
+    lost_tokens: u64,
+    lost_nano_usd: i64,
+    compared_tokens: u64,
+    compared_cached_tokens: u64,
+    bytes: usize,
+}
+
+/// Adds the row of the narrow table: everything that lists filter by and sums add up, and no text.
+pub(super) fn call(into: &mut Vec<u8>, span: &SpanRecord, mark: Mark) -> Result<(), String> {
     let reported = span.agent_actions.len().saturating_sub(mark.reported as usize);
     let reported = span.agent_actions.get(reported..).unwrap_or_default();
-    let cost = span.estimated_cost_usd.map(|usd| (usd * 1e9).round().clamp(-1e15, 1e15) as i64);
     let compared = span.prompt_cache.as_deref();
     let of_compared = |tokens: Option<u64>| compared.and(tokens).unwrap_or(0);
-    let nano = |usd: f64| (usd * 1e9).round().clamp(-1e15, 1e15) as i64;
-    let values = json!({
-        "provider": span.provider,
-        "model": span.model,
-        "operation": span.operation_name,
-        "agent_id": span.agent_id,
-        "session_id": span.session_id,
-        "client": span.client,
-        "upstream": span.tags.get("upstream"),
-        "status": span.status_code.unwrap_or(0),
-        "streaming": u8::from(span.streaming),
-        "error_type": span.error_type,
-        "enforcement": span.enforcement,
-        "score": span.security_score,
-        "prompt_tokens": span.prompt_tokens.unwrap_or(0),
-        "completion_tokens": span.completion_tokens.unwrap_or(0),
-        "total_tokens": span.total_tokens.unwrap_or(0),
-        "cached_tokens": span.cached_tokens.unwrap_or(0),
-        "cost_nano_usd": cost,
-        "duration_us": (span.duration_ms * 1e3).round().clamp(-1e15, 1e15) as i64,
-        "finding_types": span.security_findings.iter().map(|finding| &finding.finding_type).collect::<Vec<_>>(),
-        "findings": span.security_findings.len(),
-        "action_types": reported.iter().map(|action| &action.action_type).collect::<Vec<_>>(),
-        "action_names": reported.iter().map(|action| &action.name).collect::<Vec<_>>(),
-        "action_succeeded": reported.iter().map(|action| u8::from(action.success)).collect::<Vec<_>>(),
-        "prompt_broken": u8::from(compared.is_some_and(|of| of.state == PromptState::Broken)),
-        "prompt_unused": u8::from(compared.is_some_and(|of| of.provider_use == ProviderUse::NotUsed)),
-        "lost_tokens": compared.map_or(0, |of| of.lost_tokens),
-        "lost_nano_usd": compared.and_then(|of| of.lost_usd).map_or(0, nano),
-        "compared_tokens": of_compared(span.prompt_tokens),
-        "compared_cached_tokens": of_compared(span.cached_tokens),
-        "bytes": weigh(span),
-    });
-    if let Value::Object(values) = values {
-        row.extend(values);
-    }
-    text(&row)
+    let whole = |value: f64| value.round().clamp(-1e15, 1e15) as i64;
+    let call = Call {
+        keys: Keys::of(span, mark),
+        provider: &span.provider,
+        model: span.model.as_deref(),
+        operation: &span.operation_name,
+        agent_id: span.agent_id.as_deref(),
+        session_id: span.session_id.as_deref(),
+        client: span.client.as_deref(),
+        upstream: span.tags.get("upstream").map(String::as_str),
+        status: span.status_code.unwrap_or(0),
+        streaming: u8::from(span.streaming),
+        error_type: span.error_type.as_deref(),
+        enforcement: &span.enforcement,
+        score: span.security_score,
+        prompt_tokens: span.prompt_tokens.unwrap_or(0),
+        completion_tokens: span.completion_tokens.unwrap_or(0),
+        total_tokens: span.total_tokens.unwrap_or(0),
+        cached_tokens: span.cached_tokens.unwrap_or(0),
+        cost_nano_usd: span.estimated_cost_usd.map(|usd| whole(usd * 1e9)),
+        duration_us: whole(span.duration_ms * 1e3),
+        finding_types: span.security_findings.iter().map(|finding| &*finding.finding_type).collect(),
+        findings: span.security_findings.len(),
+        action_types: reported.iter().map(|action| &*action.action_type).collect(),
+        action_names: reported.iter().map(|action| &*action.name).collect(),
+        action_succeeded: reported.iter().map(|action| u8::from(action.success)).collect(),
+        prompt_broken: u8::from(compared.is_some_and(|of| of.state == PromptState::Broken)),
+        prompt_unused: u8::from(compared.is_some_and(|of| of.provider_use == ProviderUse::NotUsed)),
+        lost_tokens: compared.map_or(0, |of| of.lost_tokens),
+        lost_nano_usd: compared.and_then(|of| of.lost_usd).map_or(0, |usd| whole(usd * 1e9)),
+        compared_tokens: of_compared(span.prompt_tokens),
+        compared_cached_tokens: of_compared(span.cached_tokens),
+        bytes: weigh(span),
+    };
+    line(into, &call)
 }
 
 impl Wide {
@@ -167,9 +250,9 @@ impl Wide {
             span.parts = serde_json::from_str::<Vec<PartRecord>>(&self.parts).ok()?;
         }
         if !self.frame.is_empty() {
-            let framed: Framed = serde_json::from_str(&self.frame).ok()?;
+            let framed: Framed<'_> = serde_json::from_str(&self.frame).ok()?;
             let texts = framed.texts.into_iter().map(|(start, end)| start..end).collect();
-            span.frame = Some(Box::new(Frame { json: framed.json, texts }));
+            span.frame = Some(Box::new(Frame { json: framed.json.into_owned(), texts }));
         }
         let attributes: Map<String, Value> = serde_json::from_str(&self.attributes).ok()?;
         let mut kept = Attributes::default();

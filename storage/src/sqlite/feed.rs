@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OptionalExtension};
 use weir_config::vocab::{TenantId, Timestamp};
 
+use super::intern::find_tenant;
 use super::read::{NAMES, Reading, SPAN};
 use super::readers::Stop;
 use super::reads::{Reads, Snapshot};
@@ -143,6 +144,17 @@ impl Reads<'_> {
             let Reader { spans, lost, .. } = reader;
             let next = Cursor { file: order.file, place };
             Ok(SpanBatch { spans, next, lost: lost + gone, clean, more: place < order.last })
+        })
+    }
+
+    /// How many of a tenant's spans, or of all, lie behind the row `from`, up to the row `to`.
+    pub(crate) fn count_between(&self, tenant: Option<TenantId>, from: i64, to: i64) -> Result<u64, ReadError> {
+        self.ask("read_feed", |conn| {
+            let Some(tenant) = tenant else { return Ok(count_rows(conn, from, to)?.unsigned_abs()) };
+            let Some(tenant) = find_tenant(conn, tenant)? else { return Ok(0) };
+            let sql = "SELECT count(*) FROM spans NOT INDEXED WHERE id > ?1 AND id <= ?2 AND tenant = ?3";
+            let many: i64 = conn.prepare_cached(sql)?.query_row((from, to, tenant), |row| row.get(0))?;
+            Ok(many.unsigned_abs())
         })
     }
 

@@ -304,7 +304,7 @@ impl Reads<'_> {
             while let Some(row) = rows.next()? {
                 reading.of_tenant(tenant, tenant_int)?;
                 let (id, span) = reading.span(row)?;
-                *place = SpanPlace { start_us: span.start_time.micros(), row: id };
+                *place = SpanPlace { start_us: span.start_time.micros(), row: id, span: None };
                 take(span);
                 if Instant::now() >= until {
                     return Ok(true);
@@ -498,6 +498,7 @@ impl Rows {
                 let passed = page.offset + shown as u64;
                 let last = rows.get(shown.wrapping_sub(1)).filter(|_| passed < *total);
                 let place = |(row, start_us): &(i64, i64)| Place {
+                    span: None,
                     start_us: *start_us,
                     row: *row,
                     passed,

@@ -153,7 +153,7 @@ impl Reads<'_> {
             };
             let (total, total_is_exact) = (answer.total, answer.total_is_exact);
             answer.next =
-                (!ended).then_some(Place { start_us: 0, row: at, passed: found, skip, total, total_is_exact });
+                (!ended).then_some(Place { start_us: 0, row: at, span: None, passed: found, skip, total, total_is_exact });
             Ok(answer)
         })
     }

@@ -55,6 +55,7 @@ impl Walked {
         let place = |(start_us, row), shown: usize| Place {
             start_us,
             row,
+            span: None,
             passed: before + shown as u64,
             skip: wanted - self.skipped,
             total,

@@ -75,7 +75,10 @@ fn rows(copied: &Imported, name: &str) -> (u64, u64) {
 
 /// The file's record and the stores' are the same, as whoever asks for them sees it.
 fn assert_same(path: &std::path::Path, stores: &Stores) {
-    let (file, shared) = (RecordReader::open(path).unwrap(), RecordReader::of_stores(stores, None).unwrap());
+    let (file, shared) = (
+        RecordReader::open(path).unwrap(),
+        RecordReader::of_stores(stores, None, path.with_extension("absent")).unwrap(),
+    );
     let sorted = |record: &RecordReader| {
         let mut tenants = record.tenants().unwrap();
         tenants.sort();

@@ -23,6 +23,8 @@ pub struct Request {
     pub head_bytes: usize,
     /// Whether the peer may send another request on the connection.
     pub keep_alive: bool,
+    /// Whether the peer speaks HTTP/1.0, which knows no chunks.
+    pub is_http_1_0: bool,
 }
 
 impl Request {
@@ -159,6 +161,7 @@ fn parse_head(buf: &[u8]) -> Result<Option<Pending>, WireError> {
     let mut request = Request::new(head.method.unwrap_or_default(), head.path.unwrap_or_default());
     request.head_bytes = head_bytes;
     request.keep_alive = head.version == Some(1);
+    request.is_http_1_0 = head.version == Some(0);
     let (mut length, mut chunked, mut continue_due) = (None, false, false);
     for field in head.headers.iter() {
         let value = String::from_utf8_lossy(field.value).into_owned();

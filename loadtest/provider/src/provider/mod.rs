@@ -71,10 +71,15 @@ enum Endpoint {
 /// The provider's answer to a request.
 pub fn respond(request: &Request) -> Answer {
     let dialect = dialect_of(request);
-    match Steering::of_headers(request) {
+    let mut answer = match Steering::of_headers(request) {
         Ok(steering) => route(request, dialect, steering),
         Err(message) => failure(dialect, 400, &message),
+    };
+    // RFC 9112 section 6.1: no coding is sent to a client of HTTP/1.0; there the end of the connection ends the body.
+    if request.is_http_1_0 && answer.framing == Framing::Chunked {
+        answer.framing = Framing::UntilClose;
     }
+    answer
 }
 
 /// An error in the shape of the provider that serves `path`, for servers that refuse a request by themselves.

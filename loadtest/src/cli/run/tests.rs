@@ -51,6 +51,28 @@ fn names_plans_and_rounds_make_rounds_and_so_does_no_target() {
 }
 
 #[test]
+fn the_command_is_kept_without_the_values_of_header_fields() {
+    let args =
+        ["weir-loadtest", "run", "--header", "Authorization: Bearer s3cret", "--header=x-key: k3y", "--rate", "5"];
+    let shown = command(args.iter().map(|arg| (*arg).to_owned()));
+    assert_eq!(shown, "weir-loadtest run --header 'Authorization: ...' --header='x-key: ...' --rate 5");
+}
+
+#[test]
+fn addresses_and_lengths_are_read_as_people_write_them() {
+    let plan = rounds("--provider localhost:9390 --body-bytes 2KB --plan quick").unwrap();
+    assert_eq!(plan.provider.listen.unwrap().to_string(), "127.0.0.1:9390");
+    assert_eq!(plan.workloads[0].name, "1 KB, now 2048 bytes", "no name says another length");
+    assert_eq!(plan.workloads[0].kinds[0].1.body_bytes, 2048);
+    let line = "--target weir=http://127.0.0.1:9 --process";
+    let cli =
+        Cli::try_parse_from(["weir-loadtest", "run"].into_iter().chain(line.split_whitespace()).chain(["weir=12 34"]));
+    let Command::Run(args) = cli.unwrap().command else { panic!() };
+    let Ok(Work::Rounds(plan, _)) = args.work() else { panic!() };
+    assert_eq!(plan.targets[0].subjects.pids, [12, 34], "as pidof prints several");
+}
+
+#[test]
 fn errors_name_the_argument_and_what_is_accepted() {
     for (args, part) in [
         ("--target ftp://127.0.0.1:9", "accepted is http://HOST:PORT or https://HOST:PORT"),
@@ -77,6 +99,18 @@ fn errors_name_the_argument_and_what_is_accepted() {
             "target `direct` is the provider that the run starts",
         ),
         ("--baseline b --target a=http://127.0.0.1:9", "baseline is `b`; accepted are the targets' names: a"),
+        ("--baseline direct --target a=http://127.0.0.1:9", "baseline is `direct`; accepted are the targets' names: a"),
+        (
+            "--baseline b --provider 127.0.0.1:9 --target a=http://127.0.0.1:9",
+            "baseline is `b`; accepted are the targets' names: a, direct",
+        ),
+        ("--plan bodies --rounds 1", "--plan bodies is for one measurement"),
+        ("--plan sizes --body-bytes 2000", "--body-bytes would make all workloads of the plan the same"),
+        ("--plan session --rounds 2 --body-bytes 2000", "--body-bytes has no meaning for `agent session`"),
+        ("--rate 10 --mode closed", "--rate 10 has no meaning in a closed loop; leave out --mode closed"),
+        ("--provider nowhere", "accepted is ADDRESS:PORT, as in 127.0.0.1:9000, or a port alone"),
+        ("--body-bytes 1XB", "accepted is a number of bytes, or one with KB or MB"),
+        ("--body-bytes 1", "accepted are 256 to 67108864 bytes"),
     ] {
         let error = work(args).map(|_| ()).unwrap_err();
         assert!(error.contains(part), "{args}: {error}");

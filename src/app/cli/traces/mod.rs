@@ -21,7 +21,7 @@ use weir_config::settings::StorageProfile;
 use weir_config::vocab::{SpanId, TenantId};
 use weir_storage::query::{Page, Place, TraceFilter};
 use weir_storage::record::{SpanRecord, TraceRecord};
-use weir_storage::{OpenError, ReadError, RecordReader};
+use weir_storage::{OpenError, ReadError, RecordReader, Shipped};
 
 pub(super) use self::options::{ExportOptions, Filter, Of, TracesCommand};
 use self::options::{Wanted, Whose};
@@ -36,6 +36,8 @@ use crate::boot::StartError;
 /// Items, and about how many bytes of them, that are in memory at a time.
 const PIECE_ITEMS: u32 = 256;
 const PIECE_BYTES: usize = 1024 * 1024;
+/// How long an export waits for this machine's gateway to ship what it has recorded: it does so every second.
+const SHIPPED_WITHIN: Duration = Duration::from_secs(3);
 /// How often new calls are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
@@ -115,7 +117,7 @@ fn configured(
             let stores = crate::boot::stores_of(&settings)?;
             let age = crate::ops::store::retention(storage).max_age;
             let age_us = age.and_then(|age| i64::try_from(age.as_micros()).ok());
-            RecordReader::of_stores(&stores, age_us).map_err(TracesError::from)
+            RecordReader::of_stores(&stores, age_us, storage.database_path.clone()).map_err(TracesError::from)
         }
         StorageProfile::Lite => opened(storage.database_path.clone()),
     })
@@ -141,7 +143,10 @@ impl Asked {
 
     fn export(&self, options: &ExportOptions) -> Result<(), TracesError> {
         let ExportOptions { filter, spans, messages, no_texts, csv, output, .. } = options;
-        let page = Page { texts: !(*no_texts || *csv), ..piece(None) };
+        let page = Page { texts: !(*no_texts || *csv), whole: true, ..piece(None) };
+        let of = if let Whose::All = self.whose { None } else { self.tenants.first().map(|(tenant, _)| *tenant) };
+        // Before the first line, so that what is shipped by then is in the export.
+        let shipped = self.record.await_shipped(of, SHIPPED_WITHIN)?;
         let mut sheet = Sheet::open(output.as_deref(), if *spans || *csv { "spans" } else { "traces" })?;
         if *csv {
             sheet.line(&cells::head());
@@ -162,7 +167,11 @@ impl Asked {
                 sheet.write(page, shown, |page| self.record.list_traces(*tenant, &filter, page))?;
             }
         }
-        sheet.close()
+        sheet.close()?;
+        if let Some(lacking) = lacking(shipped) {
+            complain(&plain(&lacking));
+        }
+        Ok(())
     }
 
     /// What a tenant is called.
@@ -293,6 +302,23 @@ impl Asked {
             }
         }
         Ok(())
+    }
+}
+
+/// What an export of the stores lacks.
+fn lacking(shipped: Shipped) -> Option<String> {
+    match shipped {
+        Shipped::All => None,
+        Shipped::AllBut(many, journal) => Some(format!(
+            "{many} span(s) of this gateway wait in its journal to be shipped and are not in this export; they are in {0}: weir traces \
+             export --database {0}, or export again when they are shipped",
+            whole(&journal)
+        )),
+        Shipped::Unknown(journal) => Some(format!(
+            "there is no gateway's journal at {}: whether gateways have spans that are not shipped yet, and so not in this export, is not \
+             known here",
+            whole(&journal)
+        )),
     }
 }
 

@@ -32,7 +32,9 @@ pub(super) struct Cell {
     pub(super) spent: AtomicU64,
     /// What all gateways are known to have spent, which all of them know: ours as far as it is written down, and theirs as far as it is
     /// counted in.
-    pub(super) published: AtomicU64,
+    published: AtomicU64,
+    /// What is written down since the others were last heard, and so is not [`published`](Self::published) yet.
+    told: AtomicU64,
     /// Whether reaching the soft limit has been reported.
     pub(super) warned: AtomicBool,
 }
@@ -42,7 +44,25 @@ pub(super) struct Cell {
 impl Cell {
     pub(super) fn new(period: Period, since_s: i64, spent: u64) -> Arc<Self> {
         let [committed, spent, published] = [(); 3].map(|()| AtomicU64::new(spent));
-        Arc::new(Self { period, since_s, committed, spent, published, warned: AtomicBool::new(false) })
+        let (told, warned) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Self { period, since_s, committed, spent, published, told, warned })
+    }
+
+    /// A sum that is now written down. Callers take turns, and with [`count_in`](Self::count_in).
+    pub(super) fn tell(&self, spent: u64) {
+        let known = self.published.load(Ordering::Acquire).saturating_add(self.told.load(Ordering::Acquire));
+        self.told.fetch_add(spent.saturating_sub(known), Ordering::AcqRel);
+    }
+
+    /// The others were heard since what is written down was: it is known to all.
+    pub(super) fn publish(&self) {
+        self.published.fetch_add(self.told.swap(0, Ordering::AcqRel), Ordering::AcqRel);
+    }
+
+    /// Counts in what another gateway has written down.
+    pub(super) fn count_in(&self, more: u64) {
+        self.settle(0, more);
+        self.published.fetch_add(more, Ordering::AcqRel);
     }
 
     /// Adds `amount` unless that exceeds `limit`. Where there are several shares, what others do not know of yet may take one of so many

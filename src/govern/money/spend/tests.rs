@@ -427,14 +427,18 @@ impl Sharing {
         spent(&self.spend, tenant("a"), "bot", NOON)[0]
     }
 
-    /// Writes down what it has spent, and counts in what the others have.
-    fn tell_and_listen(&mut self, own: usize, ledger: &mut Ledger) {
+    /// Writes down what it has spent.
+    fn tell(&self, own: usize, ledger: &mut Ledger) {
         let theirs = self.theirs;
         self.spend.keep(|rows| {
             let row = rows.iter().find(|row| row.window == Window::Hourly).unwrap();
             ledger[own] = row.spent_nano_usd - theirs;
             true
         });
+    }
+
+    /// Counts in what the others have written down, which ends its round.
+    fn listen(&mut self, own: usize, ledger: &Ledger) {
         let others = ledger.iter().sum::<u64>() - ledger[own];
         if others > self.theirs {
             let (tenant, agent, window) = (tenant("a"), "bot".to_owned(), Window::Hourly);
@@ -443,12 +447,15 @@ impl Sharing {
             self.spend.count_in(&row, NOON);
             self.theirs = others;
         }
+        self.spend.divide(ledger.len() as u32, true);
     }
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
     /// However calls come, end and are told of, gateways that each know of the others once a round exceed their budget by no more than
-    /// two calls of each other one, and use nearly all of it.
+    /// two calls of each other one, and use nearly all of it. A gateway tells, others spend and tell, and then it listens.
     #[test]
     fn several_gateways_keep_one_budget(seed in any::<u64>(), many in 2..5_usize, cost in 1..400_u64) {
         const LIMIT: u64 = 10_000;
@@ -464,9 +471,10 @@ proptest! {
         gateways.iter().for_each(|gateway| gateway.spend.divide(many as u32, true));
         let mut ledger = vec![0; many];
         for _round in 0..200 {
-            // Each tells and listens once in a round, at any time of it.
-            let mut due: Vec<usize> = (0..many).collect();
-            for _ in 0..many {
+            // Each tells and then listens once in a round, at any times of it.
+            let mut due: Vec<usize> = (0..many).chain(0..many).collect();
+            let mut told = vec![false; many];
+            for _ in 0..2 * many {
                 for gateway in &mut gateways {
                     for _ in 0..random(40) {
                         let asked = gateway.spend.reserve(tenant("a"), "bot", &limits, &FREE, cost, NOON);
@@ -478,7 +486,10 @@ proptest! {
                     }
                 }
                 let own = due.swap_remove(random(due.len() as u64) as usize);
-                gateways[own].tell_and_listen(own, &mut ledger);
+                match std::mem::replace(&mut told[own], true) {
+                    false => gateways[own].tell(own, &mut ledger),
+                    true => gateways[own].listen(own, &ledger),
+                }
             }
         }
         for gateway in &mut gateways {
@@ -489,7 +500,8 @@ proptest! {
             for (own, gateway) in gateways.iter_mut().enumerate() {
                 let asked = gateway.spend.reserve(tenant("a"), "bot", &limits, &FREE, cost, NOON);
                 asked.into_iter().for_each(|call| drop(call.settle(cost)));
-                gateway.tell_and_listen(own, &mut ledger);
+                gateway.tell(own, &mut ledger);
+                gateway.listen(own, &ledger);
             }
         }
         let all: u64 = gateways.iter().map(|gateway| gateway.spent() - gateway.theirs).sum();
