@@ -6,7 +6,7 @@
 
 Each question is a few runs of the scripts beside this one; what they print is kept in --out, a file a run, and PERF.md takes its tables from
 there, between `<!-- table: NAME -->` and `<!-- end -->`. --only asks some questions, --write none: it makes the page from what --out holds.
-All of it takes about forty minutes on two cores, which should do nothing else. Exit code: 0 all measured, 1 a run failed (its
+All of it takes about half an hour on two cores, which should do nothing else. Exit code: 0 all measured, 1 a run failed (its
 table says so), 2 it could not be done.
 """
 
@@ -45,7 +45,7 @@ TENANTS = ["--bodies", "10000", "--header", "x-service-tenant-id: 6f1c2b1e-0d5a-
 
 
 def side(*more, targets="nginx,floor,weir-pass,weir", seconds=3):
-    return ["side_by_side.py", "--targets", targets, "--rounds", "3", "--duration", f"{seconds}s", "--warmup", "1s", *more]
+    return ["side_by_side.py", "--targets", targets, "--rounds", "2", "--duration", f"{seconds}s", "--warmup", "1s", *more]
 
 
 def plain(*more):
@@ -81,11 +81,11 @@ QUESTIONS = {
     },
     "peers": {
         "peers": peers(
-            "benches/peers.yaml", "--targets", f"{PEERS},weir-production", "--duration", "3s", "--install",
+            "benches/peers.yaml", "--targets", f"{PEERS},weir-production", "--duration", "2s", "--install",
             "--weir-form", "everything=benches/forms/everything.yaml",
         ),
     },
-    "latency": {"latency": ["latency.py", "--rounds", "3", "--duration", "4s", "--warmup", "1s"]},
+    "latency": {"latency": ["latency.py", "--rounds", "2", "--duration", "4s", "--warmup", "1s"]},
     "streams": {"streams": ["streams.py", "--rounds", "1", "--duration", "13s", "--frames", "60"]},
     "cores": {"one thread": on_both(1), "two threads": on_both(2)},
     "tls": {
