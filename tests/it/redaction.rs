@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::ingest::{INGEST, post, request, shown, span};
 use crate::support::{
-    Call, Gateway, Setup, call, chat_body, chat_call, messages_body, on_both_drivers_in_full, provider, with_stream,
+    Call, Gateway, Setup, call, chat_body, chat_call, eventually, messages_body, on_both_drivers_in_full, provider,
+    with_stream,
 };
 
 const TEXT: &str = "Write to anna.berg@example.com, card 4111 1111 1111 1111, about 12 apples";
@@ -311,8 +312,11 @@ on_both_drivers_in_full! {
                 assert_eq!(span["tags"]["pii_unredacted"], "not_read");
             }
             // What is read in time is redacted and goes on, in either mode.
-            assert_eq!(call(gateway.addr, chat_call(TEXT).bytes()).status, 200, "{mode}");
-            let seen = provider.take_received().remove(0).request.body;
+            // A millisecond is not always enough on a busy machine.
+            eventually("a short text is read in time", || {
+                (call(gateway.addr, chat_call(TEXT).bytes()).status == 200).then_some(())
+            });
+            let seen = provider.take_received().pop().unwrap().request.body;
             assert!(String::from_utf8(seen).unwrap().contains(WITHOUT), "{mode}");
         }
     }
