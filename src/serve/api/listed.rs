@@ -243,7 +243,7 @@ impl List {
     fn opened(&self, key: &[u8; 32], cursor: &str) -> Option<Place> {
         let known =
             |bytes: &Vec<u8>| [SEAL_BYTES + PLACE_BYTES, SEAL_BYTES + PLACE_BYTES + SPAN_BYTES].contains(&bytes.len());
-        let Some(bytes) = URL_SAFE_NO_PAD.decode(cursor).ok().filter(known) else { return None };
+        let bytes = URL_SAFE_NO_PAD.decode(cursor).ok().filter(known)?;
         let (seal, hidden) = bytes.split_at(SEAL_BYTES);
         let mut plain = hidden.to_vec();
         hide(key, seal, &mut plain);
