@@ -278,6 +278,9 @@ def stamps(options, runs):
 def write(options):
     page, made = PAGE.read_text(), {"instructions": "\n".join(instructions())}
     for name, runs in QUESTIONS.items():
+        # What was not asked anew stays as it is, with its own date.
+        if not any(file_of(options, run).exists() for run in runs):
+            continue
         make = {"features": features, **dict.fromkeys(["bodies", "cores", "tls", "growth"], bodies)}.get(name, as_said)
         made[name] = "\n".join([*make(options, runs), "", *stamps(options, runs)])
     for name, table in made.items():
