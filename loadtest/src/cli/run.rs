@@ -258,10 +258,15 @@ impl RunArgs {
         let place = hosts::place("--target", &target, &self.allowed_hosts)?;
         let trusted = Trusted { ca: self.ca, insecure: self.insecure };
         let tls = place.secure_name.map(|name| Ok((trusted.config()?, name))).transpose()?;
-        let mode = self.mode.unwrap_or(Mode::Closed);
+        // A rate says which mode is meant.
+        let mode = self.mode.unwrap_or(if self.rate.is_some() { Mode::Open } else { Mode::Closed });
         let rate_per_s = match (mode, self.rate) {
             (Mode::Closed, None) => 0.0,
-            (Mode::Closed, Some(_)) => return Err(SetupError("--rate needs --mode open".to_owned())),
+            (Mode::Closed, Some(rate)) => {
+                return Err(SetupError(format!(
+                    "--rate {rate} has no meaning in a closed loop; leave out --mode closed"
+                )));
+            }
             (Mode::Open, Some(rate)) => rate_within("--rate", rate)?,
             (Mode::Open, None) => return Err(SetupError("--mode open needs --rate, requests per second".to_owned())),
         };

@@ -76,6 +76,12 @@ struct Worst {
     window: Range<usize>,
 }
 
+/// What a text of so many bytes is reckoned to take, of which no more than so many windows are looked at.
+fn estimate(windows: usize, bytes: usize) -> Duration {
+    let bytes = bytes.min(windows * WINDOW_BYTES);
+    TEXT_COSTS + BYTE_COSTS * u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
 // === impl SecondStage ===
 
 impl SecondStage {
@@ -107,13 +113,14 @@ impl SecondStage {
     #[cfg(second_stage)]
     fn read(settings: &str, tokenizer: &'static [u8], graph: &'static [u8]) -> Result<Self, String> {
         let digest = Sha256::digest(settings);
+        let settings = Settings::read(settings)?;
         Ok(Self {
-            settings: Settings::read(settings)?,
+            budget: Budget::new(estimate(settings.windows, usize::MAX), Instant::now()),
+            settings,
             tokenizer,
             graph,
             loaded: OnceLock::new(),
             version: digest.iter().take(8).fold(0, |version: u64, byte| version << 8 | u64::from(*byte)),
-            budget: Budget::new(Instant::now()),
             verdicts: Verdicts::default(),
             counts: Counts::default(),
         })
@@ -213,8 +220,7 @@ impl SecondStage {
 
     /// What a text of so many bytes is reckoned to take.
     fn estimate(&self, bytes: usize) -> Duration {
-        let bytes = bytes.min(self.settings.windows * WINDOW_BYTES);
-        TEXT_COSTS + BYTE_COSTS * u32::try_from(bytes).unwrap_or(u32::MAX)
+        estimate(self.settings.windows, bytes)
     }
 
     /// Looks at a text; what it says of it, and the CPU time that the engine's thread took.
