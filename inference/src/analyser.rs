@@ -329,7 +329,8 @@ impl Analyser {
             let asked = scratch.asked.get(index - asked_from).copied();
             let Asked { tool, name } = asked.unwrap_or_else(|| self.ask(index, part, tools, call));
             let name = if counted { name } else { name.map(Name::of_joined) };
-            if name.is_some_and(|name| self.clean.has(name)) {
+            let gated = later & call.plan.gated();
+            if let Some(known) = name.and_then(|name| self.known(name, part.text.len(), gated, call)) {
                 if let Some(tool) = tool {
                     self.pins.touch(tool.key());
                 }
@@ -337,8 +338,9 @@ impl Analyser {
                     scratch.count.known(part);
                 }
                 ran.detectors |= now;
-                // Whether those that are asked about some texts alone were asked about it is not known.
-                ran.detectors |= later.without(call.plan.gated());
+                // Whether those that are asked about some texts alone were asked about a clean one is not known.
+                ran.detectors |= later.without(gated) | known.looked;
+                ran.second_stage_skipped.add(known.skips);
                 continue;
             }
             ran.cut |= call.is_late();
@@ -376,14 +378,15 @@ impl Analyser {
             if let Some((number, _)) = &self.fusion {
                 watch.lap(*number);
             }
-            let clean = clean.filter(|_| !signals.reported && gated.skips.is_empty() && !gated.reported);
+            let nothing = clean.filter(|_| !signals.reported && !gated.reported);
+            let clean = nothing.filter(|_| gated.skips.is_empty());
             if !later.is_empty() {
                 let rest = ran.later.get_or_insert_with(|| Box::new(Later::new(call)));
                 let hidden = std::mem::take(&mut scratch.hidden);
                 let left = rest.add(index, part, hidden, clean, Before { suspect, signals, first: gated.first }, later);
                 ran.second_stage_skipped.add(left);
-            } else if let Some(name) = clean {
-                self.clean.add(name);
+            } else if let Some(name) = nothing {
+                self.clean.add(gated.name(name));
             }
         }
         ran.took_ns = watch.stop(&mut scratch.shares);

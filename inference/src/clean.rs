@@ -2,7 +2,8 @@
 //!
 //! A conversation is sent again, whole, with every turn, and an agent takes many turns: all but the newest message has
 //! been looked at already. What a text holds depends on nothing but the text, its role and the plan it is judged under, so a text that
-//! was clean is clean, and need not be looked at again. Texts with findings are looked at each time.
+//! was clean is clean, and need not be looked at again. Texts with findings are looked at each time. Where nothing was found and only the
+//! second stage did not read it, or not all of it, that is remembered by another name ([`Name::passed_over`], [`Name::read_in_part`]).
 //!
 //! Kept are 128 bits of a hash with a secret key for each text, in tables that all threads read and write without locks. It
 //! begins with a small table; where that has no room left in many of its places the next one, four times as large, takes what
@@ -107,11 +108,25 @@ pub(crate) struct Name(u64, u64);
 
 /// Tells texts that are made of others from those that were sent as they are.
 const JOINED: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Tell what the second stage did with a text. Bits that choose no place, so that all names of a text lie in one cache line.
+const PASSED_OVER: u64 = 1 << 63;
+/// As above.
+const READ_IN_PART: u64 = 1 << 62;
 
 impl Name {
     /// The same text, made of others: not all detectors look at such a one, so that it is clean by itself.
     pub(crate) const fn of_joined(self) -> Self {
         Self(self.0, self.1 ^ JOINED)
+    }
+
+    /// The same text, in which nothing was found and which the second stage had no time for.
+    pub(crate) const fn passed_over(self) -> Self {
+        Self(self.0, self.1 ^ PASSED_OVER)
+    }
+
+    /// The same text, in which nothing was found and of which the second stage has read a part, as much as it does of so long a text.
+    pub(crate) const fn read_in_part(self) -> Self {
+        Self(self.0, self.1 ^ READ_IN_PART)
     }
 }
 

@@ -73,6 +73,12 @@ pub trait Detector: fmt::Debug + Send + Sync {
         Gate::Look
     }
 
+    /// Whether it may have time for a text of so many bytes that it passed over for want of it ([`Gate::Skip`]) and that comes again: if so, the detectors of
+    /// class core look at the text once more and the gate is asked. Must not wait.
+    fn has_time(&self, _bytes: usize, _tuning: &Tuning) -> bool {
+        true
+    }
+
     /// Told, on whichever thread, that an analysis did without it because it was not ready. Must not wait.
     fn missed(&self) {}
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ const LONG: Duration = Duration::from_secs(120);
 struct Doorkeeper {
     asked: Mutex<Vec<(String, FirstLook)>>,
     looked: Mutex<Vec<(String, Option<FirstLook>)>>,
+    has_time: AtomicBool,
 }
 
 impl Detector for Doorkeeper {
@@ -53,7 +55,15 @@ impl Detector for Doorkeeper {
             found.skip_second_stage(Skips::BUDGET);
             return Gate::Skip;
         }
+        if text.raw().contains("in part") {
+            found.skip_second_stage(Skips::LENGTH);
+            return Gate::Known;
+        }
         if text.raw().contains("parcel") { Gate::Look } else { Gate::Pass }
+    }
+
+    fn has_time(&self, _bytes: usize, _tuning: &Tuning) -> bool {
+        self.has_time.load(Ordering::Relaxed)
     }
 
     fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
@@ -172,4 +182,25 @@ fn what_is_known_is_reported_at_once_and_what_there_is_no_time_for_is_said_each_
     let calm = [tool("The train leaves at nine, from the platform behind the old hall, and it stops twice.")];
     (0..2).for_each(|_| drop(bench.analyse(&calm)));
     assert_eq!(bench.keeper.asked.lock().unwrap().len(), 5);
+}
+
+#[test]
+fn a_text_that_was_passed_over_is_looked_at_again_once_there_may_be_time_and_not_before() {
+    let bench = Bench::new();
+    let texts = [
+        tool("No hurry with the letters, says the office behind the old hall; they lie there until Friday."),
+        tool("The long letter from the office has been read in part, its end stands in the second drawer."),
+    ];
+    let turn = |scanned: u64, known: u64, asked: usize| {
+        let (hits, ran) = bench.analyse(&texts);
+        assert_eq!((hits, ran.second_stage_skipped.tag().as_deref()), (vec![], Some("budget,length")));
+        let met = bench.analyser.known_texts();
+        assert_eq!((met.misses, met.hits, bench.keeper.asked.lock().unwrap().len()), (scanned, known, asked));
+    };
+    turn(2, 0, 2);
+    // Each turn says what was left out, and no turn looks at it from the beginning.
+    turn(2, 2, 2);
+    turn(2, 4, 2);
+    bench.keeper.has_time.store(true, Ordering::Relaxed);
+    turn(3, 5, 3);
 }

@@ -1,6 +1,7 @@
 //! The gate before detectors that are asked about some texts alone.
 
 use super::{Analyser, Scratch, is_mention, is_order, place};
+use crate::clean::Name;
 use crate::detector::{Found, Text};
 use crate::detector_set::DetectorSet;
 use crate::fold::TEXT_MAX;
@@ -25,7 +26,45 @@ pub(super) struct Gated {
     pub(super) reported: bool,
 }
 
+/// What is remembered of a text in which nothing was found.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// What the second stage left out of it.
+    pub(super) skips: Skips,
+    /// Detectors behind the gate that have looked at it.
+    pub(super) looked: DetectorSet,
+}
+
+impl Gated {
+    /// The name under which a text is remembered in which nothing was found.
+    pub(super) fn name(&self, name: Name) -> Name {
+        match self.skips {
+            skips if skips.is_empty() => name,
+            Skips::LENGTH => name.read_in_part(),
+            _ => name.passed_over(),
+        }
+    }
+}
+
 impl Analyser {
+    /// What is remembered of a text, if that spares a look: what was passed over is looked at again where one of the `gated` detectors may
+    /// have time for it. Without that, each turn of a conversation would have all such texts looked at from the beginning, and passed over.
+    pub(super) fn known(&self, name: Name, bytes: usize, gated: DetectorSet, call: &Call<'_>) -> Option<Known> {
+        if self.clean.has(name) {
+            return Some(Known::default());
+        }
+        if gated.is_empty() {
+            return None;
+        }
+        if self.clean.has(name.read_in_part()) {
+            return Some(Known { skips: Skips::LENGTH, looked: gated });
+        }
+        let mut detectors = gated.indices().filter_map(|number| Some((number, self.detectors.get(number)?)));
+        let spares = self.clean.has(name.passed_over())
+            && !detectors.any(|(number, detector)| detector.has_time(bytes, &call.plan.tuning(number)));
+        spares.then(|| Known { skips: Skips::BUDGET, looked: DetectorSet::default() })
+    }
+
     /// Asks those of `later` that look at some texts alone whether this is one. What they know of it stands before the last
     /// `doubtful` of `out`, of which those from `before` on are about this text.
     pub(super) fn pass_gate(

@@ -54,6 +54,17 @@ impl Budget {
         is_there
     }
 
+    /// Whether half of what it holds is there, and `cost`: below that the gate rises, and what comes for the first time goes before.
+    pub(crate) fn is_at_ease(&self, share: f64, cost: Duration, now: Instant) -> bool {
+        if !share.is_finite() {
+            return true;
+        }
+        let mut state = self.state.lock();
+        let holds = self.holds(share);
+        state.fill(share, holds, now);
+        share > 0.0 && state.there >= nanos(cost).max(holds / 2.0)
+    }
+
     /// How much of what it holds is there, 1.0 at most; below zero, owed.
     pub(crate) fn left(&self, share: f64, now: Instant) -> f64 {
         if !share.is_finite() {
@@ -136,6 +147,18 @@ mod tests {
         assert!(!budget.reserve(0.01, LARGEST, begun + 15_900 * MS));
         assert!(budget.reserve(0.01, LARGEST, begun + 16_100 * MS));
         assert_eq!(budget.left(0.01, begun + 1_000_000 * MS), 1.0);
+    }
+
+    #[test]
+    fn it_is_at_ease_with_half_of_what_it_holds_and_what_a_text_takes() {
+        let begun = Instant::now();
+        let budget = Budget::new(LARGEST, begun);
+        assert!(budget.is_at_ease(0.1, 300 * MS, begun) && !budget.is_at_ease(0.1, 301 * MS, begun));
+        assert!(budget.reserve(0.1, 145 * MS, begun));
+        assert!(budget.is_at_ease(0.1, LARGEST.min(155 * MS), begun) && !budget.is_at_ease(0.1, LARGEST, begun));
+        assert!(budget.reserve(0.1, 10 * MS, begun));
+        assert!(!budget.is_at_ease(0.1, MS, begun) && budget.is_at_ease(0.1, MS, begun + 100 * MS));
+        assert!(budget.is_at_ease(f64::INFINITY, 1_000 * MS, begun) && !budget.is_at_ease(0.0, Duration::ZERO, begun));
     }
 
     #[test]

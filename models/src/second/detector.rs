@@ -359,6 +359,14 @@ impl Detector for SecondStage {
         Gate::Skip
     }
 
+    fn has_time(&self, bytes: usize, tuning: &Tuning) -> bool {
+        let has_time = self.budget.is_at_ease(tuning.share, self.estimate(bytes), Instant::now());
+        if !has_time {
+            self.counts.skipped.fetch_add(1, Ordering::Relaxed);
+        }
+        has_time
+    }
+
     fn look(&self, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
         let begun = thread_time();
         let said = self.judge(text, found);
