@@ -3,7 +3,7 @@
 //!
 //! Seven rooms, each above all that it may import; each says in its first lines what lives there and what it may know:
 //! [`net`], [`read`], [`govern`], [`react`], [`gateway`], [`serve`] and [`app`]. Folders of a room are named without it
-//! (`crate::wire`), so that one can move. The rooms become crates from the ground up: `net` and `read` are, and the compiler holds
+//! (`crate::wire`), so that one can move. The four lower rooms are crates, and the compiler holds
 //! that each knows nothing above it. `tests/tidy.rs` holds the order, ARCHITECTURE.md has the reasons.
 
 pub mod app;
@@ -12,7 +12,6 @@ pub mod app;
 #[allow(dead_code)] // The other suite uses all of it.
 mod effort;
 pub mod gateway;
-pub mod govern;
 #[cfg(test)]
 #[path = "../tests/it/support/hostile.rs"]
 #[allow(dead_code)]
@@ -20,7 +19,6 @@ mod hostile;
 #[cfg(test)]
 #[path = "../tests/hostile/peak.rs"]
 mod peak;
-pub mod react;
 pub mod serve;
 #[cfg(test)]
 mod tests;
@@ -30,15 +28,16 @@ mod texts;
 
 pub use app::{boot, cli};
 pub use gateway::{client, flow, golden, judging, process, replay, settle};
-pub use govern::{admit, control, enforce, identity, meter, money, ops, redaction, upstreams};
-pub use react::{alerts, anomalies, feed, judge, otel, receipts, router, siem};
 pub use serve::{api, grpc, ingest, reports};
+pub use weir_govern as govern;
+pub use weir_govern::{admit, control, enforce, identity, meter, money, ops, redaction, upstreams};
 pub use weir_net as net;
 pub use weir_net::{codec, forward, json, limits, outbound, rt, wire};
+pub use weir_react as react;
+pub use weir_react::{alerts, anomalies, feed, judge, otel, receipts, router, siem};
 pub use weir_read as read;
 pub use weir_read::{exchange, inspect, observe, record, rewrite};
 
 pub(crate) use gateway::output;
-pub(crate) use react::hub;
-pub(crate) use weir_net::per_tenant;
+pub(crate) use weir_react::hub;
 pub(crate) use weir_read::defence;

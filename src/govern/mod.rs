@@ -13,3 +13,6 @@ pub mod money;
 pub mod ops;
 pub mod redaction;
 pub mod upstreams;
+
+use weir_net::{forward, per_tenant, rt};
+use weir_read::{exchange, inspect};

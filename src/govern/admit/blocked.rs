@@ -84,7 +84,7 @@ impl Blocked {
 }
 
 /// The refusal of a client that is turned away for so many seconds more.
-pub(crate) fn refusal(left_s: u64) -> Refusal {
+pub fn refusal(left_s: u64) -> Refusal {
     let message = "requests from this address are refused for a while, because of what was found in earlier ones \
                    (`action_router.ip_block`)";
     let refusal = Refusal::new(403, "ip_blocked", message).header("Retry-After", left_s);

@@ -2,7 +2,7 @@
 //! credential takes streams and tunnels with it.
 //!
 //! Nothing is looked at per request or frame. Each core compares the directory's generation three times a second, and only
-//! where that has moved on goes through its connections ([`crate::process::Core::end_revoked`]); one that has to end is
+//! where that has moved on goes through its connections (`Core::end_revoked` of the gateway); one that has to end is
 //! cut, and whoever waits for it finds out here why. Invariant: requests to our own API are not cut: a caller may be
 //! revoking itself.
 
@@ -19,27 +19,27 @@ pub struct ConnectionCaller {
 }
 
 /// A call to the provider, for as long as it lives.
-pub(crate) struct Serving(Rc<ConnectionCaller>);
+pub struct Serving(Rc<ConnectionCaller>);
 
 impl ConnectionCaller {
     /// What is remembered of the last caller; it decides nothing by itself.
-    pub(crate) fn memory(&self) -> RefMut<'_, CallerCache> {
+    pub fn memory(&self) -> RefMut<'_, CallerCache> {
         self.memory.borrow_mut()
     }
 
     /// A call to the provider begins, let in by the credential that is remembered.
-    pub(crate) fn serve(self: &Rc<Self>) -> Serving {
+    pub fn serve(self: &Rc<Self>) -> Serving {
         self.serving.set(true);
         Serving(Rc::clone(self))
     }
 
     /// Whether the credential has been taken away.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.memory.borrow().is_over()
     }
 
     /// Whether something is under way that has lost its credential.
-    pub(crate) fn has_to_end(&self) -> bool {
+    pub fn has_to_end(&self) -> bool {
         self.serving.get() && self.is_over()
     }
 }

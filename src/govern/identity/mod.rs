@@ -144,7 +144,10 @@ pub struct CreatedKey {
 }
 
 /// Whether a start could use the file with the key of tenant tokens; one that is not there yet can be made.
-pub(crate) fn check_key_file(path: &std::path::Path) -> Result<(), key_file::KeyFileError> {
+///
+/// # Errors
+/// Why it could not.
+pub fn check_key_file(path: &std::path::Path) -> Result<(), key_file::KeyFileError> {
     key_file::read(path).map(drop)
 }
 

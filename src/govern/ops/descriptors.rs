@@ -7,16 +7,16 @@ const OWN: u64 = 64;
 
 /// What the settings ask for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct DescriptorNeed {
+pub struct DescriptorNeed {
     /// `server.max_client_connections`.
-    pub(crate) clients: u64,
+    pub clients: u64,
     /// `max_connections`.
-    pub(crate) upstream: u64,
+    pub upstream: u64,
 }
 
 impl DescriptorNeed {
     /// Of these settings.
-    pub(crate) fn of(settings: &Settings) -> Self {
+    pub fn of(settings: &Settings) -> Self {
         Self {
             clients: u64::from(settings.server.max_client_connections),
             upstream: u64::from(settings.limits.max_connections),
@@ -24,17 +24,17 @@ impl DescriptorNeed {
     }
 
     /// When every connection is open.
-    pub(crate) fn full(self) -> u64 {
+    pub fn full(self) -> u64 {
         self.clients + self.least()
     }
 
     /// With hardly a client.
-    pub(crate) fn least(self) -> u64 {
+    pub fn least(self) -> u64 {
         self.upstream + OWN
     }
 
     /// What to do where `have` are fewer than [`DescriptorNeed::full`].
-    pub(crate) fn advice(self, have: u64) -> String {
+    pub fn advice(self, have: u64) -> String {
         let Self { clients, upstream } = self;
         format!(
             "{have} descriptors are allowed and {} are needed for {clients} clients (server.max_client_connections) and \

@@ -28,16 +28,16 @@ const PAUSE: Duration = Duration::from_secs(30);
 
 /// The memory this process may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MemoryLimit {
+pub struct MemoryLimit {
     /// Bytes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Whether a control group sets it, not the machine.
-    pub(crate) by_group: bool,
+    pub by_group: bool,
 }
 
 impl MemoryLimit {
     /// What the control groups of this process and the machine allow; `None` where neither says.
-    pub(crate) fn allowed() -> Option<Self> {
+    pub fn allowed() -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let group = group_limit(&groups, Path::new("/sys/fs/cgroup")).map(|bytes| Self { bytes, by_group: true });
         let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -47,18 +47,18 @@ impl MemoryLimit {
 }
 
 /// Bytes that bodies and the text read from them may take: the setting, else a quarter of the memory, at most 512 MiB.
-pub(crate) fn body_bytes(settings: &Settings, memory: Option<MemoryLimit>) -> u64 {
+pub fn body_bytes(settings: &Settings, memory: Option<MemoryLimit>) -> u64 {
     let part = memory.map_or(u64::MAX, |memory| memory.bytes / BODIES_PART);
     settings.server.max_body_memory_bytes.unwrap_or_else(|| part.min(BODIES_BYTES_MAX))
 }
 
 /// Bytes that remembering clean texts may take.
-pub(crate) fn known_text_bytes(memory: Option<MemoryLimit>) -> usize {
+pub fn known_text_bytes(memory: Option<MemoryLimit>) -> usize {
     part(memory, TEXTS_PART, TEXTS_BYTES)
 }
 
 /// Bytes of spans that may wait for the store.
-pub(crate) fn waiting_span_bytes(memory: Option<MemoryLimit>) -> usize {
+pub fn waiting_span_bytes(memory: Option<MemoryLimit>) -> usize {
     part(memory, SPANS_PART, SPANS_BYTES)
 }
 
@@ -101,7 +101,7 @@ fn machine_bytes(info: &str) -> Option<u64> {
 /// Decides when free memory is given back: while more is resident than there was at the least, less and less often as long as
 /// that does not help. What is free cannot be seen from outside, so it is tried.
 #[derive(Debug, Default)]
-pub(crate) struct GivingBack {
+pub struct GivingBack {
     /// The least that was ever resident.
     least: Option<u64>,
     /// What was resident after the last try.
@@ -113,7 +113,7 @@ pub(crate) struct GivingBack {
 
 impl GivingBack {
     /// Whether it is worth trying at `now`, with so much resident.
-    pub(crate) fn is_due(&mut self, resident: u64, now: Instant) -> bool {
+    pub fn is_due(&mut self, resident: u64, now: Instant) -> bool {
         let least = self.least.map_or(resident, |least| least.min(resident));
         self.least = Some(least);
         if resident.abs_diff(self.then) >= CHANGE_BYTES {
@@ -125,7 +125,7 @@ impl GivingBack {
     }
 
     /// It has been tried with `before` bytes resident, and `after` are now.
-    pub(crate) fn tried(&mut self, before: u64, after: u64, now: Instant) {
+    pub fn tried(&mut self, before: u64, after: u64, now: Instant) {
         let has_helped = before.saturating_sub(after) >= CHANGE_BYTES / 4;
         self.vain = if has_helped { 0 } else { self.vain + 1 };
         (self.then, self.last) = (after, Some(now));

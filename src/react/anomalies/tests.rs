@@ -206,7 +206,7 @@ fn slower_loop_noticed(method: AnomalyMethod, threshold: f64, whose: Whose, per_
 /// The document says what is counted here.
 fn is_shown(table: &str) {
     println!("{table}");
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/anomalies.md");
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/anomalies.md");
     let document = std::fs::read_to_string(document).unwrap();
     assert!(document.contains(table), "docs/anomalies.md does not say what was counted:\n{table}");
 }

@@ -16,38 +16,48 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// What is known of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Manifest {
-    pub(crate) id: String,
+pub struct Manifest {
+    /// The model's name at the hub.
+    pub id: String,
     /// The hub it comes from.
-    pub(crate) hub: String,
+    pub hub: String,
     /// When it was fetched, RFC 3339.
-    pub(crate) fetched_at: String,
+    pub fetched_at: String,
     /// Its files by their names.
-    pub(crate) files: BTreeMap<String, FileEntry>,
+    pub files: BTreeMap<String, FileEntry>,
 }
 
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FileEntry {
-    pub(crate) bytes: u64,
+pub struct FileEntry {
+    /// How long it is.
+    pub bytes: u64,
     /// In hexadecimal digits.
-    pub(crate) sha256: String,
+    pub sha256: String,
 }
 
 impl Manifest {
-    pub(crate) fn new(id: &str, hub: &str) -> Self {
+    /// One without files, fetched now.
+    pub fn new(id: &str, hub: &str) -> Self {
         let fetched_at = Timestamp::now().to_string();
         Self { id: id.to_owned(), hub: hub.to_owned(), fetched_at, files: BTreeMap::new() }
     }
 
-    pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
+    /// Writes it into the model's folder, and waits until it is on the disk.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
         let mut file = File::create(folder.join(MANIFEST))?;
         file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
         file.sync_all()
     }
 
     /// The manifest in a folder; `None` where there is none.
-    pub(crate) fn read(folder: &Path) -> io::Result<Option<Self>> {
+    ///
+    /// # Errors
+    /// Those of the file, and a text that is none of a manifest.
+    pub fn read(folder: &Path) -> io::Result<Option<Self>> {
         let path = folder.join(MANIFEST);
         if !fs::exists(&path)? {
             return Ok(None);
@@ -58,7 +68,7 @@ impl Manifest {
     }
 
     /// The files that are not what they were when they came, with what is wrong.
-    pub(crate) fn changed(&self, folder: &Path) -> Vec<String> {
+    pub fn changed(&self, folder: &Path) -> Vec<String> {
         let one = |(name, entry): (&String, &FileEntry)| match sha256_of(&folder.join(name)) {
             Ok(found) if found == entry.sha256 => None,
             Ok(found) => Some(format!("{name} has the SHA-256 {found}, and had {} when it came", entry.sha256)),

@@ -24,7 +24,7 @@ use weir_models::{GRAPHS, Named};
 
 use crate::outbound::{Call, Client, Limits, OutboundError};
 
-pub(crate) use manifest::{FileEntry, Manifest};
+pub use manifest::{FileEntry, Manifest};
 
 /// Most redirects of one file.
 const REDIRECTS_MAX: usize = 5;
@@ -41,7 +41,7 @@ const SAY_EVERY: Duration = Duration::from_secs(2);
 
 /// Why a model was not fetched.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum HubError {
+pub enum HubError {
     /// The hub was not reached, or broke off.
     #[error("{0}")]
     Call(#[from] OutboundError),
@@ -90,23 +90,29 @@ pub(crate) enum HubError {
 
 /// How far a fetch is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Progress<'a> {
-    pub(crate) file: &'a str,
-    pub(crate) bytes: u64,
-    /// Of all of it, where the hub says so.
-    pub(crate) of: Option<u64>,
-    pub(crate) done: bool,
+pub struct Progress<'a> {
+    /// The file's name in the model's folder.
+    pub file: &'a str,
+    /// Bytes that have come.
+    pub bytes: u64,
+    /// Bytes that it has, where the hub says so.
+    pub of: Option<u64>,
+    /// Whether it is there as a whole.
+    pub done: bool,
 }
 
 /// One fetch.
-pub(crate) struct Fetch<'a> {
-    pub(crate) client: &'a Client,
+pub struct Fetch<'a> {
+    /// What it calls out with.
+    pub client: &'a Client,
     /// `security_analysis.ml_hub_url`.
-    pub(crate) hub: &'a str,
-    pub(crate) id: &'a str,
+    pub hub: &'a str,
+    /// The model's name at the hub: `owner/name`.
+    pub id: &'a str,
     /// The folder for models.
-    pub(crate) cache: &'a Path,
-    pub(crate) deadline: Instant,
+    pub cache: &'a Path,
+    /// When it is given up.
+    pub deadline: Instant,
 }
 
 /// A file that came.
@@ -122,7 +128,7 @@ impl Fetch<'_> {
     ///
     /// # Errors
     /// [`HubError`]; nothing is there then.
-    pub(crate) async fn run(&self, say: &mut (dyn FnMut(Progress<'_>) + Send)) -> Result<Manifest, HubError> {
+    pub async fn run(&self, say: &mut (dyn FnMut(Progress<'_>) + Send)) -> Result<Manifest, HubError> {
         let folder = Named::Id(self.id.to_owned()).folder(self.cache);
         if !is_free(&folder) {
             return Err(HubError::Occupied(folder));
