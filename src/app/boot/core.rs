@@ -132,7 +132,7 @@ impl Acceptor {
             rt::sleep(Duration::from_millis(1)).await;
         }
         if !hand_over.stay_open() {
-            for (conn, peer) in self.listener.accept_queued(self.core.process.parts.mode) {
+            for (conn, peer) in self.listener.accept_queued(self.core.process.parts.edge.mode) {
                 self.take(conn, peer);
             }
             self.listener.refuse();
@@ -187,7 +187,7 @@ impl Acceptor {
             }
         }
         let answer = if self.tls.is_none() { say_no_room() } else { bytes::Bytes::new() };
-        for _ in 0..spare.turn_away(&self.listener, self.core.process.parts.mode, &answer, RELIEF) {
+        for _ in 0..spare.turn_away(&self.listener, self.core.process.parts.edge.mode, &answer, RELIEF) {
             self.core.meter.client(ClientEvent::RefusedDescriptors);
         }
     }
@@ -219,7 +219,7 @@ async fn housekeeping(core: Rc<Core>) {
         core.meter.upstream_connections_add(crate::meter::UpstreamState::Idle, i64::from(idle) - shown.1);
         shown = (i64::from(active), i64::from(idle));
         if core.index == 0 {
-            core.process.parts.exchanges.sum_up(core.process.now_s());
+            core.process.parts.edge.exchanges.sum_up(core.process.now_s());
         }
         for _ in 0..REVOKED_LOOKS {
             core.end_revoked(&mut generation);

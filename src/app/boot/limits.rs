@@ -38,7 +38,7 @@ pub(super) fn share(process: &Arc<Process>, store: &Store) -> Result<(), StartEr
     }
     let shared = Arc::new(SharedRates::new());
     round(&shared, store);
-    process.parts.spend.divide(store.gateways().unwrap_or(1), true);
+    process.parts.policy.spend.divide(store.gateways().unwrap_or(1), true);
     process.share_rates(&shared);
     process.parts.registry.add_source(Box::new(SharedLimits(Arc::clone(&shared), store.clone())));
     let (process, store) = (Arc::downgrade(process), store.clone());

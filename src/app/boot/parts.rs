@@ -313,7 +313,7 @@ pub(super) fn start_grpc(
 ) -> Result<grpc::Serving, StartError> {
     let fail = |source| StartError::Thread { what: "the gRPC listener", source };
     let serving = grpc::start(listener, tls, process, intake, times).map_err(fail)?;
-    process.parts.health.serves_grpc(serving.addr());
+    process.parts.edge.health.serves_grpc(serving.addr());
     tracing::info!(grpc = %serving.addr(), "spans are taken in by gRPC");
     Ok(serving)
 }
@@ -563,7 +563,7 @@ pub(super) fn start_cores(
         let process = Arc::clone(process);
         let cpu = placement.cpus.get(index).copied().filter(|_| pin);
         let start = CoreStart { index, cpu, pulse: Arc::clone(&placement.heartbeats) };
-        let mode = process.parts.mode;
+        let mode = process.parts.edge.mode;
         let (tls, hand_over) = (tls.cloned(), Arc::clone(hand_over));
         let setup = CoreSetup { process, index, listeners, tls, hand_over, order: ordered, listening: ready };
         let thread = rt::start_core(start, mode, move || Box::pin(core::run(setup))).map_err(fail)?;

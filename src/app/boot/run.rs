@@ -52,7 +52,7 @@ use crate::ops::live::LiveSettings;
 use crate::ops::memory::{self, MemoryLimit};
 use crate::ops::reload::{self, Reloaders};
 use crate::ops::store::{breaker_advice, space};
-use crate::process::{Process, ProcessParts};
+use crate::process::{Edge, Inspection, Policy, Process, ProcessParts, Recording};
 use crate::receipts::Receipts;
 use crate::redaction::Redaction;
 use crate::replay::{ReplayMeans, Replays};
@@ -223,37 +223,46 @@ pub fn start_with(
     registry.watch_queue(handle.watch());
     let shutdown_limit = Duration::from_secs(settings.shutdown_timeout_seconds);
     let (exchanges, access_log) = start_access_log(settings.logging.access, &registry)?;
+    let watched = watch_calls(&settings, &registry);
     let process = Process::new(ProcessParts {
-        taps: extensions.taps,
-        prices,
-        spend: Arc::clone(&spend),
-        spend_book: Arc::new(store.clone()),
         settings: Arc::clone(live.snapshot()),
-        analyser,
-        outside: extensions.outside.into_iter().chain(judging.as_ref().and_then(Judging::inline)).collect(),
-        inference: inference.handle(),
-        guard,
-        access: Arc::clone(identities.access()),
-        objects: remember_objects(&store)?,
-        provider_keys: Arc::clone(identities.provider_keys()),
-        redaction,
-        blocked: offenders.as_ref().map(|offenders| offenders.blocked()),
-        pages: Pages::new(&settings.web, settings.auth.enabled),
-        sink: store.sink(),
-        anomalies: watch_calls(&settings, &registry),
-        feed: inlet,
-        breakers,
-        upstreams: Arc::clone(&upstreams),
-        api: handle,
-        terms: api::terms,
-        exchanges,
-        health: Arc::clone(&health),
         registry,
-        mode,
-        instance: format!("1.1 weir-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]),
-        listen: addr,
-        cores,
-        body_bytes: usize::try_from(memory::body_bytes(&settings, MemoryLimit::allowed())).unwrap_or(usize::MAX),
+        policy: Policy {
+            guard,
+            access: Arc::clone(identities.access()),
+            provider_keys: Arc::clone(identities.provider_keys()),
+            redaction,
+            blocked: offenders.as_ref().map(|offenders| offenders.blocked()),
+            objects: remember_objects(&store)?,
+            prices,
+            spend: Arc::clone(&spend),
+            spend_book: Arc::new(store.clone()),
+            breakers,
+            upstreams: Arc::clone(&upstreams),
+        },
+        inspection: Inspection {
+            analyser,
+            inference: inference.handle(),
+            outside: extensions.outside.into_iter().chain(judging.as_ref().and_then(Judging::inline)).collect(),
+            taps: extensions.taps,
+            anomalies: watched,
+        },
+        recording: Recording {
+            sink: store.sink(),
+            feed: inlet,
+            body_bytes: usize::try_from(memory::body_bytes(&settings, MemoryLimit::allowed())).unwrap_or(usize::MAX),
+        },
+        edge: Edge {
+            api: handle,
+            terms: api::terms,
+            pages: Pages::new(&settings.web, settings.auth.enabled),
+            exchanges,
+            health: Arc::clone(&health),
+            mode,
+            instance: format!("1.1 weir-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]),
+            listen: addr,
+            cores,
+        },
     });
     limits::share(&process, &store)?;
     if let Some(sharing) = &sharing {
@@ -267,7 +276,7 @@ pub fn start_with(
         replays: Arc::clone(&replays),
         store_waits_for_readers: settings.storage.profile == StorageProfile::Memory,
         identities: Arc::clone(&identities),
-        redaction: Arc::clone(&process.parts.redaction),
+        redaction: Arc::clone(&process.parts.policy.redaction),
         health: Arc::clone(&health),
         live: Arc::clone(&live),
         registry: Arc::clone(&process.parts.registry),
@@ -276,7 +285,7 @@ pub fn start_with(
         charges: Arc::clone(&process.results),
         settings: Arc::clone(live.snapshot()),
         receipt_key: exports.receipts.as_ref().map(Receipts::public),
-        golden: golden_set(&live, &process.parts.analyser, &inference, &process.parts.registry),
+        golden: golden_set(&live, &process.parts.inspection.analyser, &inference, &process.parts.registry),
         calls,
         ingest: intake.clone().filter(|_| settings.otel_ingest.enabled),
         probing: settings.health_check.clone(),
@@ -285,7 +294,8 @@ pub fn start_with(
     .map_err(|source| StartError::Thread { what: "the control thread", source })?;
     let changes = Arc::new(Mutex::new(Changes::default()));
     reloaders.add("settings", {
-        let (live, upstreams, prices) = (Arc::clone(&live), Arc::clone(&upstreams), Arc::clone(&process.parts.prices));
+        let (live, upstreams, prices) =
+            (Arc::clone(&live), Arc::clone(&upstreams), Arc::clone(&process.parts.policy.prices));
         let (runtime, changes) = (control.runtime().clone(), Arc::clone(&changes));
         move || {
             let (said, found) = reread(&live, &upstreams, &prices, &runtime)?;

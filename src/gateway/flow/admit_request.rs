@@ -48,7 +48,7 @@ fn judge(core: &Core, exchange: &Exchange) -> Result<Option<u64>, Refusal> {
     steer::refuse_unknown(settings, exchange)?;
     let hops_left = target::hops_left(head)?;
     refuse_loop(core, head)?;
-    target::check_authority(head, core.process.parts.listen)?;
+    target::check_authority(head, core.process.parts.edge.listen)?;
     if head.upgrade_websocket {
         websocket::check_allowed(settings, head)?;
         websocket::check_handshake(head)?;
@@ -93,7 +93,7 @@ pub(crate) fn within_rate(
 
 /// A request that has passed through this very process before would go round for ever (RFC 9110 section 7.6.3).
 fn refuse_loop(core: &Core, head: &RequestHead) -> Result<(), Refusal> {
-    let ours = core.process.parts.instance.as_bytes();
+    let ours = core.process.parts.edge.instance.as_bytes();
     if head.get_all("via").any(|via| memchr::memmem::find(via, ours).is_some()) {
         let message = "this request has already passed through this gateway; `upstream_url` leads back to it";
         return Err(Refusal::new(508, "invalid_request", message));

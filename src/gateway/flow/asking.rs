@@ -24,7 +24,7 @@ pub(super) async fn ask(
     terms: Terms,
     caller: Option<Caller>,
 ) -> Result<http::Response<Bytes>, ApiError> {
-    let api = &core.process.parts.api;
+    let api = &core.process.parts.edge.api;
     if terms.urgent {
         return api.call_urgently(request).await;
     }

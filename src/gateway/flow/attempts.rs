@@ -41,7 +41,7 @@ pub(super) async fn obtain(
     let mut rest = order.iter().copied().peekable();
     let found = loop {
         exchange.member = rest.next().unwrap_or_default();
-        credentials::refuse_unusable(exchange, &client.session.core.process.parts.redaction)?;
+        credentials::refuse_unusable(exchange, &client.session.core.process.parts.policy.redaction)?;
         let tried = try_member(client, exchange, &payload, &mut tries).await;
         if is_alone {
             break tried.map_err(Failed::into_stop);
@@ -73,7 +73,8 @@ pub(super) async fn obtain(
         exchange.journal.tag_with("upstream", || String::from(&*settings.local_upstreams.member(exchange.member).name));
         steer::answered_by_member(exchange);
     }
-    if exchange.own_keys.is_some() && credentials::is_own(exchange, &client.session.core.process.parts.redaction) {
+    if exchange.own_keys.is_some() && credentials::is_own(exchange, &client.session.core.process.parts.policy.redaction)
+    {
         // Whom the provider bills.
         exchange.journal.tag("provider_key", "tenant".to_owned());
     }

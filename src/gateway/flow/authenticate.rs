@@ -55,7 +55,7 @@ pub(crate) async fn approach(
         return Approach::Refused(refusal);
     }
     let lends = path == Path::Proxied && settings.local_upstreams.lends && !presented.brings_credential();
-    let pages = &session.core.process.parts.pages;
+    let pages = &session.core.process.parts.edge.pages;
     let judged = if pages.may_concern(presented, path, lends) {
         pages.judge(presented, Visit { method: head.method(), path, host: head.host(), lends })
     } else {
@@ -73,7 +73,7 @@ pub(crate) async fn approach(
         return Approach::Preflight;
     }
     let process = &session.core.process;
-    let tries = process.parts.guard.tries(&session.connection_caller.memory(), presented);
+    let tries = process.parts.policy.guard.tries(&session.connection_caller.memory(), presented);
     if tries == 0 {
         return Approach::Continue { tries };
     }
@@ -93,13 +93,13 @@ pub(crate) async fn approach(
 
 /// The refusal of an address that the action router has blocked.
 fn turned_away(session: &Session) -> Option<Refusal> {
-    let blocked = session.core.process.parts.blocked.as_ref()?;
+    let blocked = session.core.process.parts.policy.blocked.as_ref()?;
     blocked.turns_away(session.client(), now_s()).map(blocked::refusal)
 }
 
 /// The same for reports of calls, which are refused as the calls themselves would be.
 pub(crate) fn reports_turned_away(session: &Session) -> Option<Refusal> {
-    let blocked = session.core.process.parts.blocked.as_ref()?;
+    let blocked = session.core.process.parts.policy.blocked.as_ref()?;
     blocked.left_s(session.client(), now_s()).map(blocked::refusal)
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn caller(
 ) -> Result<Caller, Denied> {
     let process = &session.core.process;
     let now_s = u32::try_from(now.micros() / 1_000_000).unwrap_or(0);
-    let caller = process.parts.guard.caller(&mut session.connection_caller.memory(), presented, needed, now_s);
+    let caller = process.parts.policy.guard.caller(&mut session.connection_caller.memory(), presented, needed, now_s);
     if tries > 0 && caller == Err(Denied::Unknown) {
         process.attempts.failed(session.client(), tries, process.now_ns() / 1_000_000);
     }
@@ -126,7 +126,7 @@ pub(crate) fn caller(
 
 /// A credential in the request target would stand in every log on its way.
 pub(crate) fn refuse_exposed(core: &Core, head: &RequestHead) -> Result<(), Refusal> {
-    if core.process.parts.redaction.is_exposed(head.target()) {
+    if core.process.parts.policy.redaction.is_exposed(head.target()) {
         let message = "the request target holds a credential of this gateway; send it in a header field, and replace it: \
                        it may have been logged on its way here";
         return Err(Refusal::new(400, "invalid_request", message));

@@ -143,7 +143,7 @@ impl<'a> Caps<'a> {
 
     /// Reserves in every account that this request is charged to.
     fn reserve(&self, core: &Core, ids: &CallIds, estimate: u64, now_s: i64) -> Result<Reservation, Exceeded> {
-        let (agent, spend) = (agent_of(ids), &core.process.parts.spend);
+        let (agent, spend) = (agent_of(ids), &core.process.parts.policy.spend);
         let (own, over_all) = match self.agents {
             Some(caps) => (*caps.budgets(agent), caps.tenant_budgets),
             None => (Budgets::default(), Budgets::default()),
@@ -159,7 +159,7 @@ impl<'a> Caps<'a> {
     fn count(&self, core: &Core, ids: &CallIds, now_s: i64) -> Result<Reservation, Exceeded> {
         let unlimited =
             |budgets: &Budgets| budgets.map(|budget| budget.map(|budget| Budget { hard_nano_usd: u64::MAX, ..budget }));
-        let (agent, spend) = (agent_of(ids), &core.process.parts.spend);
+        let (agent, spend) = (agent_of(ids), &core.process.parts.policy.spend);
         let (own, over_all) = match self.agents {
             Some(caps) => (unlimited(caps.budgets(agent)), unlimited(&caps.tenant_budgets)),
             None => (Budgets::default(), Budgets::default()),
@@ -193,7 +193,7 @@ fn reserve(core: &Core, caps: &Caps<'_>, journal: &mut Journal) -> Result<(), Re
         RequestText::Read(view) => view.model.as_deref(),
         RequestText::None | RequestText::Raw(_) => None,
     };
-    let find = |model: Option<&str>| core.process.parts.prices.find(ids.priced_as().as_str(), model?);
+    let find = |model: Option<&str>| core.process.parts.policy.prices.find(ids.priced_as().as_str(), model?);
     // What a path names is what the provider runs, whatever stands in the body.
     let price = find(ids.path_model.as_deref()).or_else(|| find(model));
     let output_tokens =
@@ -211,8 +211,10 @@ fn reserve(core: &Core, caps: &Caps<'_>, journal: &mut Journal) -> Result<(), Re
 /// is none once a budget is used up or other calls have reserved the rest.
 fn refuse_tunnel_over_budget(core: &Core, caps: &Caps<'_>, ids: &CallIds) -> Result<(), Refusal> {
     let now_s = ids.start_time.micros() / MICROS_PER_SECOND;
-    let price =
-        ids.path_model.as_deref().and_then(|model| core.process.parts.prices.find(ids.priced_as().as_str(), model));
+    let price = ids
+        .path_model
+        .as_deref()
+        .and_then(|model| core.process.parts.policy.prices.find(ids.priced_as().as_str(), model));
     let ask = Ask { prompt_tokens: 0, max_tokens: None };
     let answer = price.map(|price| estimate_nano_usd(&price, ask, u64::from(caps.reserve_completion_tokens)));
     // The smallest amount finds room in every budget that has any left.

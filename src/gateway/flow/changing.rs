@@ -100,7 +100,9 @@ impl Again {
 /// Whether names are to be taken out of what is forwarded, so that it waits for the model that finds them.
 pub(super) fn wants_names(core: &Core, exchange: &Exchange) -> bool {
     let settings = exchange.settings();
-    exchange.redacts() && settings.security_analysis.ner.enabled && core.process.parts.analyser.is_ready(NAMES)
+    exchange.redacts()
+        && settings.security_analysis.ner.enabled
+        && core.process.parts.inspection.analyser.is_ready(NAMES)
 }
 
 /// Whether names are not looked for although they should be: the analysis is left out for a reason that passes.

@@ -103,7 +103,7 @@ pub(super) fn is_lent(core: &Core, exchange: &Exchange) -> bool {
         member.api_key.is_some() && !own(&member.name)
     };
     table.target(exchange.chosen.target).members.iter().any(lends)
-        && !brings(&core.process.parts.redaction, &exchange.head)
+        && !brings(&core.process.parts.policy.redaction, &exchange.head)
 }
 
 /// Whether the client brings a credential for the provider, so that nobody's else is added.

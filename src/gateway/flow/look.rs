@@ -128,7 +128,7 @@ pub(super) async fn inspect(session: &mut Session, admitted: Admitted) -> Result
 
 async fn read(session: &mut Session, exchange: &mut Exchange) -> Result<(Payload, Option<Box<Pending>>), Stop> {
     let settings = Rc::clone(&exchange.journal.settings);
-    let asks = !session.core.process.parts.outside.is_empty() || wants_names(&session.core, exchange);
+    let asks = !session.core.process.parts.inspection.outside.is_empty() || wants_names(&session.core, exchange);
     let needs = exchange.needs(asks);
     let (must_read, waits) = (needs >= Needs::Text, needs == Needs::Findings);
     let body = exchange.head.body;
@@ -217,7 +217,7 @@ async fn read_and_find(
         agent: exchange.journal.ids.agent_id.clone().filter(|_| !exchange.journal.doubts_agent),
         deadline,
     };
-    let spared = core.process.parts.breakers.security.state() == State::Open;
+    let spared = core.process.parts.policy.breakers.security.state() == State::Open;
     let looked = if inspection::fits_core(body.len(), look.raw.content_encoding.is_some()) {
         let looked = survive(|| look.run(&core.process, &mut core.scratch.borrow_mut(), &Progress::default()));
         let looked = looked.flatten().ok_or(Missed { skip: Skip::Error, by_content: true });
@@ -300,7 +300,7 @@ fn take(
 pub(super) fn conclude(core: &Core, exchange: &mut Exchange, so_far: SoFar) -> Result<(), Refusal> {
     let SoFar { ran, mut missed, leaves_models, unnamed, mut unredacted, analyse, spared } = so_far;
     let settings = Rc::clone(&exchange.journal.settings);
-    let breaker = &core.process.parts.breakers.security;
+    let breaker = &core.process.parts.policy.breakers.security;
     if let Some(ran) = &ran {
         exchange.journal.skip_second_stage(ran.second_stage_skipped);
     }
@@ -420,7 +420,7 @@ impl Look {
         let call =
             Call { plan: &plan, tenant: self.tenant, agent: self.agent.as_deref(), deadline: Some(self.deadline) };
         let texts = Texts { request: Some(&view), answer: None, before: 0, context: None };
-        let inspection = inspection::run(&process.parts.analyser, scratch, &texts, &How { call, text_max })?;
+        let inspection = inspection::run(&process.parts.inspection.analyser, scratch, &texts, &How { call, text_max })?;
         let waits = wants_names && inspection.rest.is_some();
         let is_partial = view.text.len() > text_max;
         if let Some(changes) = changes.as_mut().filter(|_| waits) {
@@ -456,7 +456,7 @@ async fn look_on_pool(core: &Core, look: Look) -> Result<Looked, Missed> {
     let (tell, told) = oneshot::channel();
     let (deadline, text_max, weight, tenant) = (look.deadline, look.text_max, look.weight(), look.tenant);
     let progress = Arc::new(Progress::default());
-    let pool = &core.process.parts.inference;
+    let pool = &core.process.parts.inspection.inference;
     // A job that waits behind others waits for them: that says nothing about the detectors.
     let was_busy = pool.is_busy();
     let work = LookJob { look, process: Arc::clone(&core.process), progress: Arc::clone(&progress), tell };

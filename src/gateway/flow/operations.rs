@@ -117,7 +117,7 @@ async fn own_all(core: &Core, exchange: &Exchange, mut objects: Vec<String>) -> 
     }
     objects.sort_unstable();
     objects.dedup();
-    let made = &core.process.parts.objects;
+    let made = &core.process.parts.policy.objects;
     let tenant = exchange.journal.ids.tenant_id;
     let upstreams = members(exchange);
     let mut unknown = Vec::new();

@@ -42,7 +42,7 @@ pub(super) async fn hear(core: &Core, permitted: Permitted) -> Result<Heard, Sto
         return Err(Stopped { exchange, why: refusal.into() });
     }
     mark_earlier(core, &mut exchange);
-    if !core.process.parts.outside.is_empty() {
+    if !core.process.parts.inspection.outside.is_empty() {
         ask(core, &mut exchange).await;
     }
     Ok(Heard { exchange, payload })
@@ -141,7 +141,7 @@ async fn ask(core: &Core, exchange: &mut Exchange) {
         findings,
     };
     let begun = Instant::now();
-    let outside = core.process.parts.outside.iter();
+    let outside = core.process.parts.inspection.outside.iter();
     // All of them work at once.
     let asked: Vec<_> = outside.filter_map(|other| Some((other, other.ask(&question)?))).collect();
     for (other, verdict) in asked {

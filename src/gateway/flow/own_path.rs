@@ -88,7 +88,7 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
         session.page = None;
         return turn_away(session, &head, &stray_report(path)).await;
     }
-    let terms = (core.process.parts.terms)(head.method(), path);
+    let terms = (core.process.parts.edge.terms)(head.method(), path);
     let presented = authenticate::presented(&head);
     if path == REPORTS
         && let Some(refusal) = authenticate::reports_turned_away(session)
@@ -129,7 +129,7 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
         Err(refusal) => return refuse(session, &head, &refusal).await,
     };
     let path = known_as(&core.process, head.path());
-    if let Some(response) = probe(&core.process.parts.health, head.method(), path) {
+    if let Some(response) = probe(&core.process.parts.edge.health, head.method(), path) {
         let sent = write(session, response, close, head_only).await;
         return session.end(End::of(sent, close)).await;
     }
@@ -214,7 +214,7 @@ async fn write(session: &mut Session, response: http::Response<Bytes>, close: bo
     {
         // A refusal may repeat what the client said, and that may be a credential in the wrong place.
         let mut text = text.to_owned();
-        session.core.process.parts.redaction.mask_text(&mut text);
+        session.core.process.parts.policy.redaction.mask_text(&mut text);
         body = text.into();
     }
     // A long body goes out from where it lies, after its head: copying it would hold up every other call of this core.

@@ -43,17 +43,17 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
     let Facts { caller, start_time, moments, address } = facts;
     let tenant_id = caller.tenant_id;
     let key = if let Proof::Key(id) = caller.proof { Some(id) } else { None };
-    let allowed = core.process.parts.access.of(tenant_id, key).map(Box::new);
+    let allowed = core.process.parts.policy.access.of(tenant_id, key).map(Box::new);
     // Anybody may name a tenant while nobody has to prove it.
     let is_proven = caller.proof != Proof::Open;
-    let own_keys = if is_proven { core.process.parts.provider_keys.of(tenant_id) } else { None };
+    let own_keys = if is_proven { core.process.parts.policy.provider_keys.of(tenant_id) } else { None };
     let chosen = steer::at_first(&settings.local_upstreams, &mut head);
     let Named { route, priced_as } = steer::named(settings, &head, &chosen);
     let trace = head.get("traceparent").and_then(TraceContext::parse);
     let mut agent_id = head.get("x-service-agent-id").map(|value| bounded_text(value, 256));
     if let Some(agent) = &mut agent_id {
         // Spend is kept by it.
-        core.process.parts.redaction.mask_text(agent);
+        core.process.parts.policy.redaction.mask_text(agent);
     }
     let sender = Sender::read(head.fields().map(|field| (field.name_bytes(), field.value())));
     let trace_id = trace.map_or_else(|| TraceId::fresh_at(start_time), |trace| trace.trace_id);
@@ -110,7 +110,7 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
 /// What an operation that has no name of its own was, for its record: the path without the query.
 fn shown_path(core: &Core, head: &RequestHead) -> String {
     let path = head.path();
-    if core.process.parts.redaction.is_exposed(path) {
+    if core.process.parts.policy.redaction.is_exposed(path) {
         return "(holds a credential)".to_owned();
     }
     bounded_text(path.as_bytes(), SHOWN_BYTES_MAX)
@@ -127,10 +127,10 @@ fn bounded_text(value: &[u8], bytes_max: usize) -> String {
 
 /// Why analysis will not take place at all, if so, and whether the breakers let the record be stored.
 pub(super) fn admission(core: &Core, settings: &Settings, head: &RequestHead) -> (Option<Skip>, bool) {
-    let granted = core.process.parts.breakers.grant();
+    let granted = core.process.parts.policy.breakers.grant();
     // Blocking goes on for short texts while the pool is in trouble, since the core inspects them itself.
     let goes_on = || {
-        let breakers = &core.process.parts.breakers;
+        let breakers = &core.process.parts.policy.breakers;
         let is_short = matches!(head.body, RequestBody::Length(length) if length <= INLINE_TEXT_BYTES_MAX as u64);
         is_short
             && can_block(&settings.enforcement)

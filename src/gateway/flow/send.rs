@@ -217,7 +217,7 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
             _ => None,
         },
     };
-    let mut credentials = Credentials::new(&core.process.parts.redaction, head, supplied(exchange));
+    let mut credentials = Credentials::new(&core.process.parts.policy.redaction, head, supplied(exchange));
     let hops = target::hops_left(head).ok().flatten();
     let mut host_written = false;
     let plain = wants_plain(exchange.settings());
@@ -265,7 +265,7 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
         writer.field("Upgrade", b"websocket");
         writer.field("Connection", b"Upgrade");
     }
-    writer.field("Via", core.process.parts.instance.as_bytes());
+    writer.field("Via", core.process.parts.edge.instance.as_bytes());
     if let Some(value) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
         writer.field("Proxy-Authorization", value.expose());
     }

@@ -56,7 +56,7 @@ pub(super) fn tap(
     kind: AnswerKind,
     beginning: &[u8],
 ) -> Option<Box<Through>> {
-    let (journal, tests) = (&mut exchange.journal, &core.process.parts.taps);
+    let (journal, tests) = (&mut exchange.journal, &core.process.parts.inspection.taps);
     let redacts = journal.settings.redacts_answers();
     if (tests.is_empty() && !journal.settings.output_safety.enabled && !redacts) || head.body == ResponseBody::Empty {
         return None;

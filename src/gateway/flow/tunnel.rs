@@ -272,7 +272,7 @@ impl<'e> Listener<'e> {
         let settings = self.core.settings();
         let exchange = &mut *self.exchange;
         exchange.allowed =
-            self.core.process.parts.access.of(exchange.journal.ids.tenant_id, exchange.key).map(Box::new);
+            self.core.process.parts.policy.access.of(exchange.journal.ids.tenant_id, exchange.key).map(Box::new);
         let has_budget = settings.cost_caps.enabled
             || exchange.allowed.as_ref().is_some_and(|allowed| allowed.key_budgets().is_some());
         let redacts = settings.pii_action != PiiAction::AlertOnly;

@@ -259,7 +259,7 @@ impl NewTurn {
     /// The provider has begun this response; without a note of it nobody goes on with it.
     fn note(&self, response: &str) {
         let Some(upstream) = self.exchange.lent_at.clone() else { return };
-        if !note_object(&self.core.process.parts.objects, self.ids.tenant_id, upstream, response) {
+        if !note_object(&self.core.process.parts.policy.objects, self.ids.tenant_id, upstream, response) {
             tracing::warn!("whose response of a WebSocket this is could not be noted: its tenant cannot go on with it");
         }
     }

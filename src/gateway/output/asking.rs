@@ -134,7 +134,7 @@ impl Asker {
         let (tell, told) = oneshot::channel();
         let work = AnswerJob { case, to: self.to.clone(), process: Arc::clone(process), deadline, tell };
         let job = Job { lane: Lane::of(bytes), tenant: self.to.tenant, bytes, deadline, work: Box::new(work) };
-        process.parts.inference.submit(job).map_err(|_| Skip::QueueFull)?;
+        process.parts.inspection.inference.submit(job).map_err(|_| Skip::QueueFull)?;
         let mut looked = match rt::within(deadline.saturating_duration_since(Instant::now()), told).await {
             Some(Ok(looked)) => looked,
             Some(Err(_)) if Instant::now() < deadline => return Err(Skip::Error),
@@ -201,7 +201,7 @@ impl Terms {
         let agent = self.agent.as_deref();
         let call = Call { plan: &self.plan, tenant: self.tenant, agent, deadline: Some(deadline) };
         let how = How { call, text_max: self.text_max };
-        let analyser = &process.parts.analyser;
+        let analyser = &process.parts.inspection.analyser;
         let judge = |calls: Vec<RequestedCall<'_>>| {
             let origins = self.origins.as_deref()?;
             survive(|| provenance::judge(origins, calls, ActionFromData::Refuse))

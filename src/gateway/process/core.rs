@@ -1,120 +1,40 @@
 //! What a core thread works with: the process-wide parts behind one `Arc`, and its own parts behind one `Rc`.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
 use weir_config::Settings;
 use weir_config::vocab::{TenantId, TraceId};
-use weir_inference::{Analyser, Plan, PoolHandle, Scratch};
-use weir_storage::{SpanSink, SpendBook};
+use weir_inference::{Plan, Scratch};
 
 use super::background::Background;
 use super::bill::Bill;
 use super::charges::ResultCharges;
-use super::objects::MadeObjects;
-use super::outside::OutsideVerdict;
+use super::parts::ProcessParts;
 use super::plans::{Plans, SharedPlans};
 use super::prompts::{PromptCounts, Prompts};
 use super::turns::{ORIGINS, Turns};
 use super::unsettled::{Noted, Unsettled};
 use super::waiting::Waiting;
-use crate::admit::Guard;
-use crate::admit::access::{AccessTable, Allowed};
+use crate::admit::access::Allowed;
 use crate::admit::attempts::Attempts;
-use crate::admit::blocked::Blocked;
 use crate::admit::connection_table::ConnectionTable;
 use crate::admit::connections::{ClientKey, Connections};
 use crate::admit::eviction::Evictions;
-use crate::admit::provider_keys::ProviderKeys;
 use crate::admit::rate::{self, RateTable, Verdict};
 use crate::admit::shared::SharedRates;
-use crate::admit::web::Pages;
-use crate::anomalies::Anomalies;
-use crate::control::{ApiHandle, CALLS_PER_CORE, Shares, Terms};
+use crate::control::{CALLS_PER_CORE, Shares};
 use crate::enforce::Earlier;
 use crate::exchange::{Caller, Proof, Refusal};
-use crate::feed;
 use crate::forward::ConnPool;
-use crate::meter::{CoreMeter, Registry};
-use crate::money::{Prices, Spend};
-use crate::ops::breaker::Breakers;
-use crate::ops::exchanges::ExchangeLog;
-use crate::ops::health::Health;
+use crate::meter::CoreMeter;
 use crate::record::Budget;
-use crate::redaction::Redaction;
-use crate::rewrite::MakeTap;
-use crate::rt::{self, DriverMode};
-use crate::upstreams::{LocalUpstreams, SharedUpstreams};
-
-/// Parts every core shares. Nothing in here takes a lock on a core thread.
-pub struct ProcessParts {
-    /// The current settings; a request reads one snapshot.
-    pub settings: Arc<ArcSwap<Settings>>,
-    /// The rules, compiled once.
-    pub analyser: Arc<Analyser>,
-    /// Threads for analysis that is not worth doing on a core.
-    pub inference: PoolHandle,
-    /// Outside verdicts that are asked for before a request is forwarded; mostly none.
-    pub outside: Vec<Arc<dyn OutsideVerdict>>,
-    /// What models cost.
-    pub prices: Arc<Prices>,
-    /// What has been spent.
-    pub spend: Arc<Spend>,
-    /// Where it is kept over restarts.
-    pub spend_book: Arc<dyn SpendBook>,
-    /// Where finished spans go.
-    pub sink: SpanSink,
-    /// What looks at answers before clients get them; empty where bytes go first.
-    pub taps: Vec<MakeTap>,
-    /// What a tenant's latest calls were like; `None` where nobody watches.
-    pub anomalies: Option<Arc<Anomalies>>,
-    /// Takes the spans that the store does not take to the consumers; `None` where there are none.
-    pub feed: Option<Arc<feed::Inlet>>,
-    /// Storage and security breakers.
-    pub breakers: Arc<Breakers>,
-    /// Authenticates callers.
-    pub guard: Arc<Guard>,
-    /// Which models and upstreams they may use.
-    pub access: Arc<AccessTable>,
-    /// Which of them has made what at providers.
-    pub objects: Arc<MadeObjects>,
-    /// Tenants' own credentials for providers.
-    pub provider_keys: Arc<ProviderKeys>,
-    /// Keeps the gateway's credentials out of what goes on.
-    pub redaction: Arc<Redaction>,
-    /// Who is turned away for what came from its address; `None` where nobody may be.
-    pub blocked: Option<Arc<Blocked>>,
-    /// Which web pages may ask.
-    pub pages: Pages,
-    /// The providers.
-    pub upstreams: Arc<SharedUpstreams>,
-    /// The control thread's router.
-    pub api: ApiHandle,
-    /// On which terms a method on one of our own paths is let in.
-    pub terms: fn(&str, &str) -> Terms,
-    /// What the log is told of exchanges.
-    pub exchanges: ExchangeLog,
-    /// What probes are answered from.
-    pub health: Arc<Health>,
-    /// Metrics.
-    pub registry: Arc<Registry>,
-    /// How cores wait for the kernel.
-    pub mode: DriverMode,
-    /// Our pseudonym in `Via`.
-    pub instance: String,
-    /// Where clients are listened to.
-    pub listen: SocketAddr,
-    /// How many cores share `max_connections`.
-    pub cores: usize,
-    /// Bytes that bodies may take in memory, on all cores together.
-    pub body_bytes: usize,
-}
+use crate::rt;
+use crate::upstreams::LocalUpstreams;
 
 /// The process.
 pub struct Process {
@@ -176,8 +96,8 @@ impl Process {
         let prompts = Arc::<Prompts>::default();
         parts.registry.add_source(Box::new(PromptCounts(Arc::clone(&prompts))));
         Arc::new(Self {
-            evictions: Evictions::new(parts.cores),
-            bodies: Budget::new(parts.body_bytes, several),
+            evictions: Evictions::new(parts.edge.cores),
+            bodies: Budget::new(parts.recording.body_bytes, several),
             parts,
             clients: Connections::new(),
             attempts: Attempts::new(),
@@ -218,7 +138,7 @@ impl Process {
 
     /// What analyses do under `settings`, the same for all that work with them.
     pub(crate) fn plans(&self, settings: &Arc<Settings>) -> Plans {
-        self.plans.of(&self.parts.analyser, settings)
+        self.plans.of(&self.parts.inspection.analyser, settings)
     }
 
     /// Notes that a record of this trace is being made, where a report could ask for it.
@@ -245,7 +165,7 @@ impl Process {
     /// The same of a caller of the gateway's own API, or one that reports.
     pub(crate) fn caller_within_key_rate(&self, settings: &Settings, caller: &Caller) -> Result<(), Refusal> {
         let Proof::Key(key) = caller.proof else { return Ok(()) };
-        let allowed = self.parts.access.of(caller.tenant_id, Some(key));
+        let allowed = self.parts.policy.access.of(caller.tenant_id, Some(key));
         allowed.map_or(Ok(()), |allowed| self.key_within_rate(&self.own_key_rates, settings, &allowed))
     }
 
@@ -337,7 +257,7 @@ impl InEffect {
         let Plans { all, of_answers } = process.plans(settings);
         let former = former.map(|former| &*former.local_upstreams);
         let local_upstreams =
-            Rc::new(LocalUpstreams::new(process.parts.upstreams.table(), former, |pool| lend(pool, meter)));
+            Rc::new(LocalUpstreams::new(process.parts.policy.upstreams.table(), former, |pool| lend(pool, meter)));
         Rc::new(Self { settings: Settings::clone(settings), plan: all, answer_plan: of_answers, local_upstreams })
     }
 }
@@ -368,7 +288,7 @@ impl Core {
         Rc::new(Self {
             settings: RefCell::new((settings, copy)),
             meter,
-            scratch: RefCell::new(process.parts.analyser.scratch()),
+            scratch: RefCell::new(process.parts.inspection.analyser.scratch()),
             index,
             open_connections: RefCell::default(),
             own_calls: RefCell::new(Shares::new(CALLS_PER_CORE)),
@@ -402,7 +322,7 @@ impl Core {
     /// Cuts what is under way with a credential that has been taken away. `seen` is the directory's generation at the last
     /// call; while that stands nothing has been.
     pub fn end_revoked(&self, seen: &mut u64) {
-        let generation = self.process.parts.guard.directory().generation();
+        let generation = self.process.parts.policy.guard.directory().generation();
         if std::mem::replace(seen, generation) == generation {
             return;
         }

@@ -71,7 +71,7 @@ impl LogEntry {
         took: Duration,
         upstream: Duration,
     ) -> Option<Box<Ended>> {
-        let log = &process.parts.exchanges;
+        let log = &process.parts.edge.exchanges;
         let ended = Ended { log_entry: self, status, took, upstream };
         if log.wants(&ended.exchange_without_line(None)) {
             let (method, path) = (ended.method(process), ended.path(process));
@@ -85,7 +85,11 @@ impl Ended {
     /// Writes the line of the access log.
     pub(crate) fn write(&self, process: &Process, model: Option<&str>) {
         let (method, path) = (self.method(process), self.path(process));
-        process.parts.exchanges.access(&Exchange { method: &method, path: &path, ..self.exchange_without_line(model) });
+        process.parts.edge.exchanges.access(&Exchange {
+            method: &method,
+            path: &path,
+            ..self.exchange_without_line(model)
+        });
     }
 
     /// Enough to decide whether a line is written; method and path are read when one is.
@@ -111,7 +115,9 @@ impl Ended {
     fn method(&self, process: &Process) -> Cow<'_, str> {
         match &self.log_entry.line {
             None => Cow::Borrowed(""),
-            Some(line) if process.parts.redaction.is_exposed(line.method()) => Cow::Borrowed("(holds_a_credential)"),
+            Some(line) if process.parts.policy.redaction.is_exposed(line.method()) => {
+                Cow::Borrowed("(holds_a_credential)")
+            }
             Some(line) => Cow::Borrowed(line.method()),
         }
     }
@@ -120,7 +126,9 @@ impl Ended {
     fn path(&self, process: &Process) -> Cow<'static, str> {
         match &self.log_entry.line {
             None => Cow::Borrowed(""),
-            Some(line) if process.parts.redaction.is_exposed(line.path()) => Cow::Borrowed("(holds a credential)"),
+            Some(line) if process.parts.policy.redaction.is_exposed(line.path()) => {
+                Cow::Borrowed("(holds a credential)")
+            }
             Some(line) => Cow::Owned(line.path().to_owned()),
         }
     }

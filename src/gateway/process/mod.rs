@@ -8,6 +8,7 @@ mod core;
 pub(crate) mod log_entry;
 pub mod objects;
 mod outside;
+mod parts;
 mod plans;
 pub(crate) mod prompts;
 pub(crate) mod turns;
@@ -15,6 +16,7 @@ pub(crate) mod unsettled;
 mod waiting;
 
 pub(crate) use core::HEALTH;
-pub use core::{Core, InEffect, Process, ProcessParts};
+pub use core::{Core, InEffect, Process};
 pub use outside::{OutsideVerdict, Question, Verdict};
+pub use parts::{Edge, Inspection, Policy, ProcessParts, Recording};
 pub(crate) use plans::{levels, plan, plan_at_leisure, point};

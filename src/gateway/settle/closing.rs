@@ -74,7 +74,7 @@ pub(super) fn close(process: &Arc<Process>, meter: &CoreMeter, how: How, mut fin
 
 impl Closing {
     pub(super) fn new(file: File, step: Step) -> Self {
-        let was_busy = file.process.parts.inference.is_busy();
+        let was_busy = file.process.parts.inspection.inference.is_busy();
         let deadline = Instant::now() + file.how.limit;
         Self { file, step, deadline, was_busy }
     }
@@ -95,7 +95,7 @@ impl Closing {
         };
         let process = Arc::clone(&self.file.process);
         let job = Job { lane: Lane::Record, tenant, bytes, deadline, work: Box::new(self) };
-        if let Err(job) = process.parts.inference.submit_patiently(job) {
+        if let Err(job) = process.parts.inspection.inference.submit_patiently(job) {
             job.work.run(Turn::Refused);
         }
     }
@@ -108,7 +108,7 @@ impl File {
             return self.hear_models(Box::new(finished), rest);
         }
         if self.how.vocabulary && better_counter(&finished.span).is_some() {
-            survive(|| finished.recount(&self.process.parts.prices));
+            survive(|| finished.recount(&self.process.parts.policy.prices));
         }
         self.end(finished);
     }
@@ -118,12 +118,12 @@ impl File {
         let process = Arc::clone(&self.process);
         let deadline = Instant::now() + self.how.limit;
         let lost = Lost(Arc::clone(&process));
-        models::look(&process.parts.inference, rest, deadline, move |said| {
+        models::look(&process.parts.inspection.inference, rest, deadline, move |said| {
             let _lost = lost;
             match said {
                 Ok((findings, ran)) => {
                     with_pool_meter(&self.process, |meter| observe_detectors(&self.process, meter, &ran));
-                    finished.join(&self.process.parts.analyser, findings, &ran);
+                    finished.join(&self.process.parts.inspection.analyser, findings, &ran);
                     self.go_on(*finished);
                 }
                 Err(Missed { skip, by_content }) => {

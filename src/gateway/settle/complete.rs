@@ -304,8 +304,8 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         let request = view.as_deref().filter(|_| !request_analysed);
         let before = view.as_ref().map_or(0, |view| view.records());
         let texts = Texts { request, answer: answer.as_ref(), before, context: view.as_deref() };
-        let found = find(&process.parts.analyser, scratch, &mut span, &texts, &how);
-        note_absent(&mut span, &process.parts.analyser, found.ran.as_ref());
+        let found = find(&process.parts.inspection.analyser, scratch, &mut span, &texts, &how);
+        note_absent(&mut span, &process.parts.inspection.analyser, found.ran.as_ref());
         if found.ran.as_ref().is_some_and(|ran| ran.full || ran.verify_cap_reached) {
             if request.is_some() { &mut unread_request } else { &mut unread_answer }.insert(Unread::Truncated);
         }
@@ -380,7 +380,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
     bill.prompt_token_ids = token_ids;
     bill.spoken_characters = spoken_characters;
     bill.see_unread(unread_answer, answer_wire_bytes, span.streaming);
-    let prices = priced.then_some(&*process.parts.prices);
+    let prices = priced.then_some(&*process.parts.policy.prices);
     let cost_nano_usd = charge(&mut span, &bill, prices, Counter::Estimate);
     if span.session_id.is_some() && !goes_on && !bill.pending {
         survive(|| prompt_cache::look(&process.prompts, prices, dialect, &mut span));

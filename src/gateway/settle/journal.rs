@@ -134,7 +134,7 @@ impl Journal {
         }
         // What a call used and cost is counted whatever becomes of its text and its record.
         let counted = settings.cost_caps.enabled || settings.cost_estimation.enabled;
-        let wanted = store || skip.is_none() || counted || core.process.parts.feed.is_some();
+        let wanted = store || skip.is_none() || counted || core.process.parts.recording.feed.is_some();
         let copies = (wanted && settings.receipts.enabled).then(|| {
             let permit = core.process.bodies.of(ids.tenant_id).permit();
             Box::new(BodyCopies::new(permit, kept_bytes_max(settings), settings.plan.fingerprint()))
@@ -243,7 +243,7 @@ impl Journal {
     /// Content of an answer that makes something is about to go to the client.
     pub(crate) fn note_made<'a>(&mut self, pieces: impl Iterator<Item = &'a [u8]>) {
         if let Some(maker) = &mut self.maker
-            && !maker.feed(pieces, &self.core.process.parts.objects)
+            && !maker.feed(pieces, &self.core.process.parts.policy.objects)
         {
             self.core.meter.dropped("objects", "queue_full");
         }
@@ -536,7 +536,7 @@ impl Journal {
             Analysis::Ran => {
                 span.security_findings.append(&mut self.inspection.findings);
                 span.security_findings.append(&mut self.inspection.names);
-                let analyser = &self.core.process.parts.analyser;
+                let analyser = &self.core.process.parts.inspection.analyser;
                 span.detectors.reserve(DETECTORS_USUAL);
                 span.detectors.extend(analyser.names(self.inspection.detectors).map(Cow::Borrowed));
                 span.security_score = Some(score(&span.security_findings));

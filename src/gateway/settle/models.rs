@@ -96,7 +96,7 @@ pub(crate) async fn ask_then<T: Send + 'static>(
     then: impl FnOnce(&[Finding]) -> T + Send + 'static,
 ) -> Result<(Vec<Finding>, Ran, T), Missed> {
     let (tell, told) = oneshot::channel();
-    let pool = &process.parts.inference;
+    let pool = &process.parts.inspection.inference;
     let was_busy = pool.is_busy();
     let here = Arc::clone(process);
     look(pool, rest, deadline, move |said| {

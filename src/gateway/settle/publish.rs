@@ -77,7 +77,7 @@ impl MaskedWithin {
 
 /// Shows how long each detector took.
 pub(crate) fn observe_detectors(process: &Process, meter: &CoreMeter, ran: &Ran) {
-    for (detector, micros) in process.parts.analyser.latencies_us(ran) {
+    for (detector, micros) in process.parts.inspection.analyser.latencies_us(ran) {
         meter.detector(detector, micros);
     }
     for reason in ran.second_stage_skipped.names() {
@@ -109,7 +109,7 @@ impl Publish {
         }
         let means = Means { deadline: masked.deadline, bodies: &process.bodies, longest: masked.longest };
         self.masking.apply(&mut finished.span, &means);
-        process.parts.redaction.mask_record(&mut finished.span);
+        process.parts.policy.redaction.mask_record(&mut finished.span);
         if let Some(notes) = finished.receipt_notes.take() {
             // A receipt without them says what the record has.
             let _full = finished.span.attributes.insert(NOTES, notes).is_err();
@@ -120,7 +120,7 @@ impl Publish {
             process.prompts.count(self.provider_label, cache.state, cache.provider_use, cache.lost_tokens);
             prompt_cache::add_findings(&mut finished.span);
         }
-        if let Some(anomalies) = &process.parts.anomalies {
+        if let Some(anomalies) = &process.parts.inspection.anomalies {
             compare(anomalies, &mut finished);
         }
         if let Some(source) = self.source {
@@ -189,7 +189,7 @@ impl Publish {
     /// To the store, without its texts where that has fallen behind; what it does not take at all, to the feed's consumers, if there are any.
     fn keep(&self, process: &Process, meter: &CoreMeter, span: Box<SpanRecord>) {
         let not_stored = if self.store {
-            let refused = match process.parts.sink.push(span) {
+            let refused = match process.parts.recording.sink.push(span) {
                 Ok(Taken::Whole) => return,
                 Ok(Taken::WithoutTexts) => return meter.dropped("storage", "texts"),
                 Err(refused) => refused,
@@ -203,7 +203,7 @@ impl Publish {
         } else {
             Some(span)
         };
-        if let (Some(feed), Some(span)) = (&process.parts.feed, not_stored) {
+        if let (Some(feed), Some(span)) = (&process.parts.recording.feed, not_stored) {
             feed.offer(span);
         }
     }
@@ -230,7 +230,7 @@ impl Publish {
         uncharge(&mut finished.span);
         if let Some((open, bill)) = both {
             (self.reservation, self.token_cap) = (open.reservation, open.token_cap);
-            let prices = (self.show_cost || self.reservation.is_some()).then_some(&*process.parts.prices);
+            let prices = (self.show_cost || self.reservation.is_some()).then_some(&*process.parts.policy.prices);
             // The provider has brought the end and bills it, whatever the client was told instead.
             let told = finished.span.status_code.replace(200);
             finished.cost_nano_usd = charge(&mut finished.span, &bill, prices, Counter::Estimate);
@@ -265,7 +265,7 @@ impl Publish {
                 if !self.may_wait {
                     return process.results.charge_by_memory(&id, cost, at_us);
                 }
-                let books = Books { book: &*process.parts.spend_book, spend: &process.parts.spend };
+                let books = Books { book: &*process.parts.policy.spend_book, spend: &process.parts.policy.spend };
                 process.results.charge(books, (&id, cost, at_us), self.reservation.as_deref_mut())
             })
             .flatten();
@@ -325,7 +325,7 @@ fn say_what_follows(process: &Process, span: &mut SpanRecord) {
 fn model_of<'a>(process: &Process, span: &'a SpanRecord) -> Model<'a> {
     let name = span.model.as_deref();
     let answered = is_answered(span);
-    let priced = || name.and_then(|name| process.parts.prices.find(&span.provider, name));
+    let priced = || name.and_then(|name| process.parts.policy.prices.find(&span.provider, name));
     let vouched = answered || priced().is_some_and(|price| price != Price::default());
     Model { name, tenant: span.tenant_id, vouched }
 }
@@ -344,7 +344,7 @@ impl Publish {
         if let Some(ran) = &finished.ran {
             observe_detectors(process, meter, ran);
         }
-        let breaker = &process.parts.breakers.security;
+        let breaker = &process.parts.policy.breakers.security;
         match finished.outcome {
             // What is looked at although the breaker is open tries nothing out.
             Outcome::Whole if !self.reported && breaker.state() != State::Open => breaker.success(),

@@ -85,7 +85,7 @@ impl Address {
     /// Refuses what comes from an address that the action router has blocked.
     fn may_send(&self) -> Result<(), Refusal> {
         let now_s = Timestamp::now().micros().div_euclid(1_000_000);
-        let blocked = self.process.parts.blocked.as_ref();
+        let blocked = self.process.parts.policy.blocked.as_ref();
         let left_s = blocked.zip(self.client).and_then(|(blocked, client)| blocked.left_s(client, now_s));
         left_s.map_or(Ok(()), |left_s| Err(blocked::refusal(left_s)))
     }
@@ -111,9 +111,9 @@ impl Admission {
         address.may_send().map_err(|refusal| Refused { tenant: None, refusal })?;
         let fields = metadata.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
         let (presented, mut memory) = (Presented::read(fields), CallerCache::default());
-        let tries = self.wait_for_turn(client, parts.guard.tries(&memory, &presented)).await?;
+        let tries = self.wait_for_turn(client, parts.policy.guard.tries(&memory, &presented)).await?;
         let now_s = u32::try_from(Timestamp::now().micros() / 1_000_000).unwrap_or(0);
-        let caller = parts.guard.caller(&mut memory, &presented, Role::Operator, now_s);
+        let caller = parts.policy.guard.caller(&mut memory, &presented, Role::Operator, now_s);
         if let (Err(Denied::Unknown), Some(client), true) = (&caller, client, tries > 0) {
             self.process.attempts.failed(client, tries, self.process.now_ns() / 1_000_000);
         }
@@ -175,7 +175,7 @@ impl Admission {
     fn tell(&self, path: &str, tenant_id: Option<TenantId>, reason: Option<&'static str>, code: Code, took: Duration) {
         let parts = &self.process.parts;
         parts.registry.shared().rpc(method_of(path), code_name(code));
-        let path = if parts.redaction.is_exposed(path) { "(holds a credential)" } else { path };
+        let path = if parts.policy.redaction.is_exposed(path) { "(holds a credential)" } else { path };
         let exchange = Exchange {
             trace_id: None,
             tenant_id,
@@ -190,11 +190,11 @@ impl Admission {
             upstream: Duration::ZERO,
             model: None,
         };
-        if parts.exchanges.wants(&exchange) {
-            parts.exchanges.tell(&exchange, self.process.now_s());
+        if parts.edge.exchanges.wants(&exchange) {
+            parts.edge.exchanges.tell(&exchange, self.process.now_s());
         }
-        if parts.exchanges.has_access_log() {
-            parts.exchanges.access(&exchange);
+        if parts.edge.exchanges.has_access_log() {
+            parts.edge.exchanges.access(&exchange);
         }
     }
 }

@@ -219,7 +219,7 @@ impl Tally {
         let room = REJECTIONS_MAX.saturating_sub(self.rejections.len());
         for (place, mut reason) in rejected.into_iter().take(room) {
             // It repeats what the sender said, and that may be a credential in the wrong place.
-            exporter.process.parts.redaction.mask_text(&mut reason);
+            exporter.process.parts.policy.redaction.mask_text(&mut reason);
             let span_id = sorted.ids.get(place).cloned().unwrap_or_default();
             let index = u32::try_from(place).unwrap_or(u32::MAX);
             self.rejections.push(Rejection { batch, index, span_id, reason });

@@ -47,7 +47,7 @@ impl OtlpExporter {
         }
         let mut error_message = said.join("; ");
         // It repeats what the sender said, and that may be a credential in the wrong place.
-        self.0.process.parts.redaction.mask_text(&mut error_message);
+        self.0.process.parts.policy.redaction.mask_text(&mut error_message);
         (rejected_spans > 0).then_some(PartialSuccess { rejected_spans, error_message })
     }
 }

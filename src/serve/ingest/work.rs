@@ -55,7 +55,7 @@ impl Worker {
     pub(super) fn new(process: Arc<Process>, log: Arc<dyn SpanLog>, traces: Arc<Traces>) -> Self {
         let parts = &process.parts;
         let settings = Cache::new(Arc::clone(&parts.settings));
-        let (scratch, meter) = (parts.analyser.scratch(), parts.registry.core());
+        let (scratch, meter) = (parts.inspection.analyser.scratch(), parts.registry.core());
         Self { process, log, traces, settings, beside: None, scratch, meter }
     }
 
@@ -282,10 +282,10 @@ impl Worker {
 
     /// Has models look at what is left to them, and waits for what they say.
     fn ask_models(&self, finished: &mut Finished, rest: Rest, limit: Duration) {
-        match models::wait(&self.process.parts.inference, rest, Instant::now() + limit) {
+        match models::wait(&self.process.parts.inspection.inference, rest, Instant::now() + limit) {
             Ok((findings, ran)) => {
                 observe_detectors(&self.process, &self.meter, &ran);
-                finished.join(&self.process.parts.analyser, findings, &ran);
+                finished.join(&self.process.parts.inspection.analyser, findings, &ran);
             }
             Err(missed) => finished.miss(missed.skip.reason(), true),
         }
@@ -304,7 +304,7 @@ impl Worker {
         let deadline = Some(Instant::now() + limit);
         let call = Call { plan: &plan, tenant: finished.span.tenant_id, agent: agent.as_deref(), deadline };
         let how = How { call, text_max: settings.security_analysis.max_analysis_text_bytes };
-        let analyser = &self.process.parts.analyser;
+        let analyser = &self.process.parts.inspection.analyser;
         let seen = inspection::run(analyser, &mut self.scratch, &Elsewhere::of(said), &how);
         let Some(Inspection { mut findings, ran, rest, .. }) = seen else {
             return finished.miss("analyzer_error", true);
@@ -339,7 +339,7 @@ impl Worker {
             ("values", left_out.values),
         ];
         note_left_out(&mut span, left_out);
-        self.process.parts.redaction.mask_record(&mut span);
+        self.process.parts.policy.redaction.mask_record(&mut span);
         // What was said has been inspected where the call is counted, if it stands there.
         let findings = if counted_by.is_some_and(|by| by.has_text) {
             Vec::new()

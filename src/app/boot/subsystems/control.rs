@@ -22,7 +22,7 @@ pub(super) fn access_log(context: &mut Context) -> Result<Option<Box<dyn Subsyst
 
 impl Subsystem for AccessLog {
     fn stop(self: Box<Self>, _time: &TimeLeft) -> bool {
-        self.process.parts.exchanges.sum_up(u32::MAX);
+        self.process.parts.edge.exchanges.sum_up(u32::MAX);
         drop(self.guard);
         true
     }

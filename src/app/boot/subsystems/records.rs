@@ -87,7 +87,7 @@ impl Subsystem for Spent {
                 "not every batch that was charged was written down: fetched again, its results will be charged once more"
             );
         }
-        keep::save(&self.process.parts.spend, &self.store) && charged
+        keep::save(&self.process.parts.policy.spend, &self.store) && charged
     }
 }
 
@@ -100,7 +100,7 @@ pub(super) fn objects(context: &mut Context) -> Result<Option<Box<dyn Subsystem>
 
 impl Subsystem for Objects {
     fn stop(self: Box<Self>, time: &TimeLeft) -> bool {
-        let written = self.0.parts.objects.flush(time.left().min(OBJECTS_LIMIT));
+        let written = self.0.parts.policy.objects.flush(time.left().min(OBJECTS_LIMIT));
         if !written {
             tracing::error!(
                 "not every object that tenants made at a provider was written down: its tenant will be refused the last ones"

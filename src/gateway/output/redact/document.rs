@@ -82,7 +82,7 @@ impl RedactDocument {
         let deadline = Instant::now() + self.limit;
         let work = Box::new(RedactJob { body, taking: self.taking, reads: self.reads, deadline, tell });
         let job = Job { lane: Lane::of(bytes), tenant: self.tenant, bytes, deadline, work };
-        self.core.process.parts.inference.submit(job).map_err(|_| "queue_full")?;
+        self.core.process.parts.inspection.inference.submit(job).map_err(|_| "queue_full")?;
         match rt::within(self.limit, told).await {
             Some(Ok(done)) => Ok(done),
             Some(Err(_)) if Instant::now() < deadline => Err("analyzer_error"),
