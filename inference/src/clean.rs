@@ -111,7 +111,7 @@ const JOINED: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Tell what the second stage did with a text. Bits that choose no place, so that all names of a text lie in one cache line.
 const PASSED_OVER: u64 = 1 << 63;
 /// As above.
-const READ_IN_PART: u64 = 1 << 62;
+const READ_PARTLY: u64 = 1 << 62;
 
 impl Name {
     /// The same text, made of others: not all detectors look at such a one, so that it is clean by itself.
@@ -126,7 +126,7 @@ impl Name {
 
     /// The same text, in which nothing was found and of which the second stage has read a part, as much as it does of so long a text.
     pub(crate) const fn read_in_part(self) -> Self {
-        Self(self.0, self.1 ^ READ_IN_PART)
+        Self(self.0, self.1 ^ READ_PARTLY)
     }
 }
 
