@@ -48,6 +48,7 @@ pub(crate) mod models;
 mod network;
 pub(crate) mod own_rules;
 mod parts;
+mod phases;
 mod port;
 mod run;
 mod sharing;

@@ -7,59 +7,45 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use weir_config::settings::{RouterAction, StorageProfile};
-use weir_config::vocab::Timestamp;
+use weir_config::settings::StorageProfile;
 use weir_config::{Changes, Loaded, Settings};
 use weir_models::{Loader, Models};
 use weir_storage::audit::AuditEvent;
-use weir_storage::{AuditLog as _, SpanLog, Store};
+use weir_storage::{AuditLog as _, Store};
 
 use super::StartError;
-use super::certificate::Certificate;
 use super::control::{Control, ControlThread, keep_resolved};
 use super::extensions::Extensions;
-use super::keep;
 use super::limits;
-use super::listeners::ListenSockets;
 use super::models;
-use super::network::Consumers;
-use super::own_rules;
 use super::parts::{
-    CorePlacement, Exports, Outside, allow_descriptors, complaints, golden_set, make_feed, make_judging, model_threads,
-    open_intake, open_store, prepare_patterns, remember_objects, share_token_key, start_access_log, start_inference,
-    start_models, token_key_file, warn_when_nobody_can_administer, watch_calls,
+    CorePlacement, Exports, complaints, golden_set, open_intake, remember_objects, start_access_log, start_models,
+    watch_calls,
 };
+use super::phases::{Ground, Kept, Means, Readers, priced_host};
 use super::sharing::{self, Sharing};
-use super::starting::Starting;
 use super::subsystems::{Context, Made, Running, TimeLeft};
 use super::takeover::{self, HandOver};
-use super::unasked;
 use crate::admit::Guard;
 use crate::admit::web::Pages;
-use crate::api;
-use crate::control::{CALLS_PER_CORE, channel};
-use crate::feed::Feed;
-use crate::identity::Identities;
+use crate::control::{ApiHandle, CALLS_PER_CORE, Calls, channel};
+use crate::ingest::Intake;
 use crate::judging::Judging;
 use crate::meter::Registry;
-use crate::money::{Prices, Spend};
-use crate::ops::analysis::DefenceShadow;
-use crate::ops::breaker::{BreakerGauges, Breakers};
-use crate::ops::clock::Clock;
+use crate::money::Prices;
 use crate::ops::cores::CorePulses;
-use crate::ops::health::{Facts, Health, Io};
+use crate::ops::exchanges::ExchangeLog;
+use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
-use crate::ops::memory::{self, MemoryLimit};
+use crate::ops::log::LogGuard;
 use crate::ops::reload::{self, Reloaders};
-use crate::ops::store::{breaker_advice, space};
+use crate::ops::store::space;
 use crate::process::{Edge, Inspection, Policy, Process, ProcessParts, Recording};
 use crate::receipts::Receipts;
 use crate::redaction::Redaction;
-use crate::replay::{ReplayMeans, Replays};
-use crate::reports::ReportBuilder;
-use crate::router::Offenders;
-use crate::rt::{self, DriverMode, Heartbeats};
-use crate::upstreams::{Figures, SharedUpstreams};
+use crate::rt::{DriverMode, Heartbeats};
+use crate::upstreams::SharedUpstreams;
+use crate::{api, grpc};
 
 /// A running gateway.
 pub struct Gateway {
@@ -106,208 +92,121 @@ pub fn start_with(
     take_over: bool,
     extensions: Extensions,
 ) -> Result<Gateway, StartError> {
-    let live = Arc::new(LiveSettings::new(loaded));
-    let settings = live.snapshot().load_full();
-    let reloaders = Reloaders::default();
-    let mode = rt::probe(settings.server.io_driver)?;
-    allow_descriptors(&settings);
-    rt::forbid_core_dumps();
-    let cpus = rt::allowed_cpus();
-    let cores = if settings.server.core_threads == 0 { cpus.len().max(1) } else { settings.server.core_threads };
-    let certificate = Certificate::open(&settings)?;
-    let tls = certificate.as_ref().map(Certificate::acceptor);
-    if let Some(certificate) = certificate {
-        reloaders.add("certificate", move || certificate.reload());
-    }
-    let mut sockets = ListenSockets::acquire(&settings, cores, mode, take_over)?;
-    let addr = sockets.addr;
-    let (metrics, unanswered) = match settings.server.metrics_addr {
-        None => (None, Vec::new()),
-        Some(addr) => {
-            let (listener, is_new) = sockets.metrics(addr)?;
-            let own = listener.try_clone().ok().filter(|_| is_new);
-            (Some(listener), own.into_iter().collect())
-        }
-    };
-    let for_grpc =
-        Some(settings.grpc).filter(|grpc| grpc.enabled).map(|grpc| sockets.grpc(grpc.listen_addr)).transpose()?;
-    let breakers = Arc::new(Breakers::new(settings.circuit_breaker, &Clock::monotonic()));
-    registry.add_source(Box::new(BreakerGauges(Arc::clone(&breakers))));
-    registry.add_source(Box::new(DefenceShadow(Arc::clone(live.snapshot()))));
-    let facts = Facts {
-        version: env!("CARGO_PKG_VERSION"),
-        storage_profile: settings.storage.profile,
-        judge_enabled_at_startup: settings.judge.enabled,
-        retries: settings.health_check.retries,
-    };
-    let health = Arc::new(Health::new(facts, Arc::clone(&breakers), Arc::clone(&registry)));
-    health.set_io(Io { driver: mode.driver(), ring_mode: mode.ring().to_owned() });
-    let say_starting = |listeners, tls| {
-        Starting::answer(listeners, Arc::clone(&settings), Arc::clone(&health), tls)
-            .map_err(|source| StartError::Thread { what: "the thread that answers during the start", source })
-    };
-    let starting = (say_starting(sockets.bound(), tls.clone())?, say_starting(unanswered, None)?);
-    let prices = open_prices(&settings, &reloaders)?;
-    let offenders = settings.action_router.may(RouterAction::BlockIp);
-    let offenders = offenders.then(|| Arc::new(Offenders::new(settings.action_router.ip_block)));
-    let mut outside = Outside::default();
-    let mut feed = make_feed(&live, &registry, offenders.clone(), extensions.consumers, &mut outside)?;
-    let Outside { channels, exports } = outside;
-    let models = models::open(&settings, model_threads(cores))?;
-    let mut judging = make_judging(&live, feed.as_mut(), &prices, &models, &registry)?;
-    let feed = feed.map(|(feed, _)| feed);
-    let inlet = feed.as_ref().map(Feed::inlet);
-    let sharing = Sharing::join(&settings, addr, sockets.is_inherited())?;
-    let store = open_store(&settings, &registry, &breakers, inlet.clone())?;
-    if let Some(offenders) = &offenders {
-        offenders.open(Arc::new(store.clone()))?;
-    }
-    if let Some(channels) = &channels {
-        channels.open(Arc::new(store.clone()));
-    }
-    let consumers = feed.map(|feed| {
-        let log: Arc<dyn SpanLog> = Arc::new(store.clone());
-        Consumers::start(feed, &log, &registry)
-    });
-    let consumers =
-        consumers.transpose().map_err(|source| StartError::Thread { what: "the network runtime", source })?;
-    if let Some((judging, consumers)) = judging.as_mut().zip(consumers.as_ref()) {
-        judging.start(consumers.runtime(), Arc::new(store.clone()));
-        health.judge_spawned();
-    }
-    watch_health(&health, &store, &exports, (&models, live.snapshot()));
-    if let Some(sharing) = &sharing {
-        // Weak: the file is free when the gateway has gone, whoever still has its health.
-        let sharing = Arc::downgrade(sharing);
-        health.watch_sharing(move || sharing.upgrade()?.report());
-    }
-    let spend = Arc::new(Spend::new());
-    keep::restore(&spend, &store)?;
-    let (analyser, own) =
-        own_rules::analyser(&settings, models.detectors().into_iter().chain(extensions.detectors).collect())?;
-    let analyser = Arc::new(analyser.with_memory(memory::known_text_bytes(MemoryLimit::allowed())));
-    crate::output::prepare(&settings);
-    if let Some(own) = own {
-        let live = Arc::clone(&live);
-        reloaders.add("rules", move || own.reload().inspect(|_| live.renew()));
-    }
-    let inference = start_inference(cores, settings.auth.enabled, &analyser, &registry)?;
-    prepare_patterns(&inference, &settings);
-    let replays = Replays::new(ReplayMeans {
-        spans: Arc::new(store.clone()),
-        analyser: Arc::clone(&analyser),
-        settings: Arc::clone(live.snapshot()),
-        unasked: |settings| unasked::all(settings).unwrap_or_default(),
-        on_thread: rt::give_way,
-    });
-    let reports = ReportBuilder::new(Arc::new(store.clone()), rt::give_way);
-    reports.resume();
-    share_token_key(&settings, &store)?;
-    let identities = Identities::load(Arc::new(store.clone()), token_key_file(&settings))?.forgetting({
-        let (spend, replays) = (Arc::clone(&spend), Arc::clone(&replays));
-        move |tenant| {
-            replays.forget(tenant);
-            spend.erase(tenant, Timestamp::now().micros() / 1_000_000);
-        }
-    });
-    let identities = Arc::new(identities);
-    let guard = Arc::new(Guard::new(&settings.auth, Arc::clone(identities.directory())));
-    let redaction = Arc::new(Redaction::new(&settings.auth));
-    warn_when_nobody_can_administer(&settings, identities.directory());
-    if let Some(advice) = breaker_advice(&settings) {
-        tracing::warn!("{advice}");
-    }
-    let upstreams = Arc::new(SharedUpstreams::open(&settings, cores)?);
-    registry.add_source(Box::new(Figures(Arc::clone(&upstreams))));
-    let (handle, calls) = channel(cores * CALLS_PER_CORE);
-    registry.watch_queue(handle.watch());
-    let shutdown_limit = Duration::from_secs(settings.shutdown_timeout_seconds);
-    let (exchanges, access_log) = start_access_log(settings.logging.access, &registry)?;
-    let watched = watch_calls(&settings, &registry);
-    let process = Process::new(ProcessParts {
-        settings: Arc::clone(live.snapshot()),
-        registry,
-        policy: Policy {
-            guard,
-            access: Arc::clone(identities.access()),
-            provider_keys: Arc::clone(identities.provider_keys()),
-            redaction,
-            blocked: offenders.as_ref().map(|offenders| offenders.blocked()),
-            objects: remember_objects(&store)?,
-            prices,
-            spend: Arc::clone(&spend),
-            spend_book: Arc::new(store.clone()),
-            breakers,
-            upstreams: Arc::clone(&upstreams),
-        },
+    let Extensions { consumers, detectors, outside, taps, grpc_times } = extensions;
+    let ground = Ground::lay(loaded, registry, take_over)?;
+    let mut readers = Readers::make(&ground, consumers)?;
+    let kept = Kept::open(&ground, &mut readers)?;
+    watch_health(&ground.health, &kept.store, &readers.exports, (&readers.models, ground.live.snapshot()));
+    let means = Means::make(&ground, &readers, &kept, detectors)?;
+    let (exchanges, access_log) = start_access_log(ground.settings.logging.access, &ground.registry)?;
+    let (api, calls) = channel(ground.cores * CALLS_PER_CORE);
+    ground.registry.watch_queue(api.watch());
+    let parts = ProcessParts {
+        settings: Arc::clone(ground.live.snapshot()),
+        policy: policy(&ground, &readers, &kept, &means)?,
         inspection: Inspection {
-            analyser,
-            inference: inference.handle(),
-            outside: extensions.outside.into_iter().chain(judging.as_ref().and_then(Judging::inline)).collect(),
-            taps: extensions.taps,
-            anomalies: watched,
+            analyser: Arc::clone(&means.analyser),
+            inference: means.inference.handle(),
+            outside: outside.into_iter().chain(readers.judging.as_ref().and_then(Judging::inline)).collect(),
+            taps,
+            anomalies: watch_calls(&ground.settings, &ground.registry),
         },
-        recording: Recording {
-            sink: store.sink(),
-            feed: inlet,
-            body_bytes: usize::try_from(memory::body_bytes(&settings, MemoryLimit::allowed())).unwrap_or(usize::MAX),
-        },
-        edge: Edge {
-            api: handle,
-            terms: api::terms,
-            pages: Pages::new(&settings.web, settings.auth.enabled),
-            exchanges,
-            health: Arc::clone(&health),
-            mode,
-            instance: format!("1.1 weir-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]),
-            listen: addr,
-            cores,
-        },
-    });
-    limits::share(&process, &store)?;
-    if let Some(sharing) = &sharing {
+        recording: Recording { sink: kept.store.sink(), feed: readers.inlet.clone(), body_bytes: ground.body_bytes() },
+        edge: edge(&ground, api, exchanges),
+        registry: Arc::clone(&ground.registry),
+    };
+    let process = Process::new(parts);
+    limits::share(&process, &kept.store)?;
+    if let Some(sharing) = &kept.sharing {
         process.divide_rates(sharing.gateways());
-        spend.divide(store.gateways().unwrap_or(sharing.gateways()), true);
+        kept.spend.divide(kept.store.gateways().unwrap_or(sharing.gateways()), true);
     }
-    let intake = open_intake(&settings, &process, &store)?;
-    let control = ControlThread::start(Control {
-        store: store.clone(),
-        reports: Arc::clone(&reports),
-        replays: Arc::clone(&replays),
+    let intake = open_intake(&ground.settings, &process, &kept.store)?;
+    let control = control_thread(&ground, &readers, &kept, &means, (&process, &intake, calls))?;
+    serve((ground, readers, kept, means), (process, control, access_log), intake.map(|intake| (intake, grpc_times)))
+}
+
+/// Who may do what, and at which price.
+fn policy(ground: &Ground, readers: &Readers, kept: &Kept, means: &Means) -> Result<Policy, StartError> {
+    Ok(Policy {
+        guard: Arc::new(Guard::new(&ground.settings.auth, Arc::clone(means.identities.directory()))),
+        access: Arc::clone(means.identities.access()),
+        provider_keys: Arc::clone(means.identities.provider_keys()),
+        redaction: Arc::new(Redaction::new(&ground.settings.auth)),
+        blocked: readers.offenders.as_ref().map(|offenders| offenders.blocked()),
+        objects: remember_objects(&kept.store)?,
+        prices: Arc::clone(&readers.prices),
+        spend: Arc::clone(&kept.spend),
+        spend_book: Arc::new(kept.store.clone()),
+        breakers: Arc::clone(&ground.breakers),
+        upstreams: Arc::clone(&means.upstreams),
+    })
+}
+
+/// Where clients come in.
+fn edge(ground: &Ground, api: ApiHandle, exchanges: ExchangeLog) -> Edge {
+    Edge {
+        api,
+        terms: api::terms,
+        pages: Pages::new(&ground.settings.web, ground.settings.auth.enabled),
+        exchanges,
+        health: Arc::clone(&ground.health),
+        mode: ground.mode,
+        instance: format!("1.1 weir-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]),
+        listen: ground.sockets.addr,
+        cores: ground.cores,
+    }
+}
+
+/// The thread of our own interfaces.
+fn control_thread(
+    ground: &Ground,
+    readers: &Readers,
+    kept: &Kept,
+    means: &Means,
+    (process, intake, calls): (&Arc<Process>, &Option<Intake>, Calls),
+) -> Result<ControlThread, StartError> {
+    let (settings, live) = (&ground.settings, &ground.live);
+    ControlThread::start(Control {
+        store: kept.store.clone(),
+        reports: Arc::clone(&means.reports),
+        replays: Arc::clone(&means.replays),
         store_waits_for_readers: settings.storage.profile == StorageProfile::Memory,
-        identities: Arc::clone(&identities),
+        identities: Arc::clone(&means.identities),
         redaction: Arc::clone(&process.parts.policy.redaction),
-        health: Arc::clone(&health),
-        live: Arc::clone(&live),
-        registry: Arc::clone(&process.parts.registry),
-        upstreams: Arc::clone(&upstreams),
-        spend: Arc::clone(&spend),
+        health: Arc::clone(&ground.health),
+        live: Arc::clone(live),
+        registry: Arc::clone(&ground.registry),
+        upstreams: Arc::clone(&means.upstreams),
+        spend: Arc::clone(&kept.spend),
         charges: Arc::clone(&process.results),
         settings: Arc::clone(live.snapshot()),
-        receipt_key: exports.receipts.as_ref().map(Receipts::public),
-        golden: golden_set(&live, &process.parts.inspection.analyser, &inference, &process.parts.registry),
+        receipt_key: readers.exports.receipts.as_ref().map(Receipts::public),
+        golden: golden_set(live, &means.analyser, &means.inference, &ground.registry),
         calls,
         ingest: intake.clone().filter(|_| settings.otel_ingest.enabled),
         probing: settings.health_check.clone(),
-        sharing: sharing.clone(),
+        sharing: kept.sharing.clone(),
     })
-    .map_err(|source| StartError::Thread { what: "the control thread", source })?;
-    let changes = Arc::new(Mutex::new(Changes::default()));
-    reloaders.add("settings", {
-        let (live, upstreams, prices) =
-            (Arc::clone(&live), Arc::clone(&upstreams), Arc::clone(&process.parts.policy.prices));
-        let (runtime, changes) = (control.runtime().clone(), Arc::clone(&changes));
-        move || {
-            let (said, found) = reread(&live, &upstreams, &prices, &runtime)?;
-            *changes.lock() = found;
-            Ok(said)
-        }
-    });
+    .map_err(|source| StartError::Thread { what: "the control thread", source })
+}
+
+/// Opens the listeners and starts the subsystems: from here on requests are served.
+fn serve(
+    (ground, readers, kept, means): (Ground, Readers, Kept, Means),
+    (process, control, access_log): (Arc<Process>, ControlThread, Option<LogGuard>),
+    intake: Option<(Intake, grpc::Times)>,
+) -> Result<Gateway, StartError> {
+    let Ground { live, settings, health, reloaders, mode, cores, cpus, tls, sockets, metrics, for_grpc, .. } = ground;
+    let Kept { store, sharing, consumers, .. } = kept;
     let runtime = control.runtime().clone();
+    let changes = reread_with(&reloaders, (&live, &means.upstreams, &readers.prices), &runtime);
+    let shutdown_limit = Duration::from_secs(settings.shutdown_timeout_seconds);
     let heartbeats = Arc::new(Heartbeats::new(cores));
     process.parts.registry.add_source(Box::new(CorePulses(Arc::clone(&heartbeats))));
     let hand_over = Arc::new(HandOver::new(sockets.is_lent()));
-    drop(starting);
+    drop(ground.starting);
+    let addr = sockets.addr;
     let listeners = sockets.open(cores, mode)?;
     let given =
         listeners.iter().flatten().chain(&metrics).chain(&for_grpc).filter_map(|socket| socket.try_clone().ok());
@@ -328,15 +227,15 @@ pub fn start_with(
             control: Some(control),
             metrics,
             consumers,
-            judging,
-            offenders,
-            exports,
-            channels,
-            reports,
-            replays,
-            identities,
-            inference: Some(inference),
-            grpc: for_grpc.zip(intake).map(|(listener, intake)| (listener, intake, extensions.grpc_times)),
+            judging: readers.judging,
+            offenders: readers.offenders,
+            exports: readers.exports,
+            channels: readers.channels,
+            reports: means.reports,
+            replays: means.replays,
+            identities: means.identities,
+            inference: Some(means.inference),
+            grpc: for_grpc.zip(intake).map(|(listener, (intake, times))| (listener, intake, times)),
             cores: Some((listeners, CorePlacement { cpus, heartbeats: Arc::clone(&heartbeats) })),
         },
     })?;
@@ -345,7 +244,7 @@ pub fn start_with(
         runtime.spawn(sharing::keep_looking(Arc::clone(sharing), Arc::downgrade(&process), Arc::clone(&live)));
     }
     health.serving();
-    let models = start_models(&models, &settings, &health, &live)?;
+    let models = start_models(&readers.models, &settings, &health, &live)?;
     Ok(Gateway {
         addr,
         mode,
@@ -365,6 +264,25 @@ pub fn start_with(
         changes,
         live,
     })
+}
+
+/// Has settings read again on SIGHUP; what the last time found changed.
+fn reread_with(
+    reloaders: &Reloaders,
+    (live, upstreams, prices): (&Arc<LiveSettings>, &Arc<SharedUpstreams>, &Arc<Prices>),
+    runtime: &Handle,
+) -> Arc<Mutex<Changes>> {
+    let changes = Arc::new(Mutex::new(Changes::default()));
+    reloaders.add("settings", {
+        let (live, upstreams, prices) = (Arc::clone(live), Arc::clone(upstreams), Arc::clone(prices));
+        let (runtime, changes) = (runtime.clone(), Arc::clone(&changes));
+        move || {
+            let (said, found) = reread(&live, &upstreams, &prices, &runtime)?;
+            *changes.lock() = found;
+            Ok(said)
+        }
+    });
+    changes
 }
 
 /// What `/health` looks at beside breakers and queues.
@@ -390,21 +308,6 @@ fn watch_health(
         let (models, settings) = (Arc::clone(models), Arc::clone(settings));
         move || models::report(&models, &settings.load())
     });
-}
-
-/// What calls cost, read again on SIGHUP where a file says it.
-fn open_prices(settings: &Settings, reloaders: &Reloaders) -> Result<Arc<Prices>, StartError> {
-    let prices = Arc::new(Prices::open(&settings.cost_estimation, priced_host(settings))?);
-    if settings.cost_estimation.pricing_file.is_some() {
-        let prices = Arc::clone(&prices);
-        reloaders.add("prices", move || prices.reload().map_err(|error| error.to_string()));
-    }
-    Ok(prices)
-}
-
-/// The host by which models are priced: with several upstreams each of them says so for itself.
-fn priced_host(settings: &Settings) -> &str {
-    if settings.upstreams.is_empty() { &settings.upstream.host } else { "" }
 }
 
 /// Reads flags, upstreams, routes and keys again: all or nothing.
