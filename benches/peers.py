@@ -123,7 +123,11 @@ def litellm_db(options, upstream, work):
         address = f"postgresql://postgres@127.0.0.1:{postgres.port}/postgres"
         schema = next(binary.parent.parent.glob("lib/python*/site-packages/litellm/proxy/schema.prisma"))
         prisma = ["env", f"PATH={binary.parent}:{os.environ['PATH']}", f"DATABASE_URL={address}", binary.parent / "prisma"]
-        run_quietly([*prisma, "generate", "--schema", schema], "making LiteLLM's database client")
+        try:
+            run_quietly([*prisma, "generate", "--schema", schema], "making LiteLLM's database client")
+        except bench.SetupError as error:
+            print(error, file=sys.stderr, flush=True)
+            raise bench.SetupError("its database client could not fetch its engine") from error
         run_quietly([*prisma, "db", "push", "--skip-generate", "--schema", schema], "making LiteLLM's tables")
         config = place / "litellm.yaml"
         config.write_text(LITELLM.format(upstream=upstream) + f"general_settings: {{database_url: '{address}'}}\n")

@@ -12,6 +12,7 @@ table says so), 2 it could not be done.
 
 import argparse
 import datetime
+import functools
 import json
 import os.path
 import pathlib
@@ -135,8 +136,9 @@ def arguments():
     return options
 
 
-def file_of(options, run):
-    return options.out / (re.sub(r"[^a-z0-9]+", "-", run.lower()) + ".md")
+def file_of(options, name, run):
+    """Where the answer to a run of a question is kept: two questions may have a run of one name."""
+    return options.out / (re.sub(r"[^a-z0-9]+", "-", f"{name} {run}".lower()) + ".md")
 
 
 def commit():
@@ -151,7 +153,7 @@ def model_name():
     return platform.machine()
 
 
-def measure(options, run, command):
+def measure(options, path, run, command):
     """Makes one run and keeps what it said, under a line with date, commit, machine and command."""
     script, *more = command
     full = [sys.executable, str(HERE / script), "--weir", options.weir, *more]
@@ -169,7 +171,7 @@ def measure(options, run, command):
         table = made / f"{pathlib.Path(command[command.index('--plan') + 1]).stem}.md"
         said = table.read_text() if table.exists() else ""
     stamp = f"{datetime.date.today()}, {commit()}, {model_name()}: `benches/{script} {' '.join(more)}`"
-    file_of(options, run).write_text(f"{stamp}\n\n{said}")
+    path.write_text(f"{stamp}\n\n{said}")
     return done.returncode == 0
 
 
@@ -197,29 +199,29 @@ def ratio(row):
     return f"{first(row.get('CPU us/req (min-max)', '-'))} ({row.get('x nginx CPU', '-')} x)"
 
 
-def bodies(options, runs):
+def bodies(at, runs):
     """One table of all sizes, from the runs' tables."""
     yield "| what is asked | nginx, CPU us | floor | pass-through | default | default, req/s | default, MiB before / after | records dropped |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|"
     for run in runs:
-        path = file_of(options, run)
+        path = at(run)
         of = {row.get("target"): row for row in rows(path.read_text())} if path.exists() else {}
         if "weir" not in of:
             yield f"| {run} | not measured | | | | | | |"
             continue
         nginx, floor, passed, default = (of.get(name, {}) for name in ("nginx", "floor", "weir-pass", "weir"))
-        cells = [first(nginx.get("CPU us/req (min-max)", "-")), ratio(floor), ratio(passed), ratio(default)]
+        cells = [first(nginx.get("CPU us/req (min-max)", "-")), ratio(floor) if floor else "-", ratio(passed), ratio(default)]
         cells += [first(default.get("req/s (min-max)", "-")), default.get("RSS MiB before/after", "-"), default.get("dropped", "-")]
         yield "| " + " | ".join([run, *cells]) + " |"
 
 
-def features(options, runs):
+def features(at, runs):
     """A row for nginx and for each form of Weir, with what it costs at both sizes."""
     yield "| form | 1 KB: CPU us | x nginx | p50 | MiB | 8 KB: CPU us | x nginx | p50 | MiB |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
     found = {}
     for run in runs:
-        path = file_of(options, run)
+        path = at(run)
         for row in rows(path.read_text()) if path.exists() else []:
             found.setdefault(row["target"], []).append(row)
     bases = [number(row["CPU/request"]) for row in found.get("nginx", [])]
@@ -251,18 +253,18 @@ def instructions():
         yield f"| {call} | {counts['core thread']:,.0f} | {counts['all threads']:,.0f} |"
 
 
-def as_said(options, runs):
+def as_said(at, runs):
     """What the runs printed, without their first line."""
     for run in runs:
-        path = file_of(options, run)
+        path = at(run)
         yield path.read_text().partition("\n\n")[2].strip() if path.exists() else f"{run}: not measured"
 
 
-def stamps(options, runs):
+def stamps(at, runs):
     """When, of what and how the runs were made; said once where they have it in common."""
     found = {}
     for run in runs:
-        path = file_of(options, run)
+        path = at(run)
         if path.exists():
             when, _, command = path.read_text().splitlines()[0].partition(": ")
             found.setdefault(when, []).append((run, command))
@@ -279,10 +281,11 @@ def write(options):
     page, made = PAGE.read_text(), {"instructions": "\n".join(instructions())}
     for name, runs in QUESTIONS.items():
         # What was not asked anew stays as it is, with its own date.
-        if not any(file_of(options, run).exists() for run in runs):
+        at = functools.partial(file_of, options, name)
+        if not any(at(run).exists() for run in runs):
             continue
         make = {"features": features, **dict.fromkeys(["bodies", "cores", "tls", "growth"], bodies)}.get(name, as_said)
-        made[name] = "\n".join([*make(options, runs), "", *stamps(options, runs)])
+        made[name] = "\n".join([*make(at, runs), "", *stamps(at, runs)])
     for name, table in made.items():
         block = f"<!-- table: {name} -->\n{table}\n<!-- end -->"
         page, count = re.subn(rf"<!-- table: {name} -->.*?<!-- end -->", lambda _: block, page, flags=re.DOTALL)
@@ -300,7 +303,7 @@ def main():
     if not options.write:
         for name in options.only:
             for run, command in QUESTIONS[name].items():
-                well &= measure(options, run, command)
+                well &= measure(options, file_of(options, name, run), run, command)
     if not write(options):
         return 2
     return 0 if well else 1

@@ -17,7 +17,7 @@ padding-top:1rem}h3{font-size:1rem;margin:1.25rem 0 .25rem}p{margin:.4rem 0}.dim
 .wide{overflow-x:auto}table{border-collapse:collapse;margin:.5rem 0;font-size:.875rem;font-variant-numeric:tabular-nums}
 small{color:var(--dim);font-size:.75rem}th,td{padding:.3rem .42rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 th:first-child,td:first-child{text-align:left;font-weight:600}th{color:var(--dim);font-weight:500}
-td:first-child,th:first-child{position:sticky;left:0;background:var(--bg);min-width:6rem;max-width:12rem;
+td:first-child,th:first-child{position:sticky;left:0;background:var(--bg);min-width:9rem;max-width:12rem;
 overflow-wrap:anywhere;white-space:normal}
 .plot{display:block;width:100%;max-width:64rem;height:auto;background:var(--card);border-radius:6px}.small{display:none}
 .plot text{font:12px system-ui,sans-serif;fill:var(--dim)}

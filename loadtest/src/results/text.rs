@@ -132,9 +132,6 @@ pub(crate) fn remarks(results: &Results, workload: &str) -> Vec<String> {
         if summary.ok > 0 && summary.cpu_us_per_request.is_some_and(|us| us < CPU_US_LEAST) {
             lines.push(format!("{target}: its process used no CPU while it answered; is --process the right one?"));
         }
-        if summary.latency.is_some_and(|times| times.count < HUNDREDS) {
-            lines.push(format!("{target}: fewer than {HUNDREDS} answers, so its p99 is the slowest of them"));
-        }
         let late = summary.send_lag.zip(summary.latency);
         if let Some((lag, _)) = late.filter(|(lag, latency)| lag.p50_us > latency.p50_us / 2.0 && lag.p50_us > 1000.0) {
             let lag = time(lag.p50_us);
@@ -142,6 +139,12 @@ pub(crate) fn remarks(results: &Results, workload: &str) -> Vec<String> {
                 "{target}: half of the requests were sent {lag} late or more, since no connection was free or the tester had no CPU; the latency counts that wait"
             ));
         }
+    }
+    // Said once, as it holds for all targets of a short run.
+    let few = cells().filter(|cell| cell.summary.latency.is_some_and(|times| times.count < HUNDREDS));
+    let few: Vec<&str> = few.map(|cell| cell.target.as_str()).collect();
+    if !few.is_empty() {
+        lines.push(format!("{}: fewer than {HUNDREDS} answers, so p99 is the slowest of them", few.join(", ")));
     }
     lines
 }
@@ -373,7 +376,7 @@ mod tests {
         // Ninety answers in all.
         for says in [
             "in the warm-up, which no other figure holds, status 429: 300",
-            "fewer than 100 answers, so its p99 is the slowest of them",
+            "gateway: fewer than 100 answers, so p99 is the slowest of them",
             "unsent requests were due while all connections were busy (100/s); raise --connections",
             "the first refusal: status 502, no upstream (it may not reach its provider",
             "its process used no CPU while it answered; is --process the right one?",
