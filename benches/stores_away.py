@@ -268,7 +268,9 @@ def lists(options, three, url, temp):
             numbers = f"(SELECT number AS n FROM numbers({piece * step // pieces}, {step // pieces}))"
             made = "reinterpretAsUUID(sipHash128(s.span_id, n))", "reinterpretAsUUID(sipHash128(s.trace_id, intDiv(n, 2)))"
             moved = "s.start_us - toInt64(n) * 7000000 - 60000000"
-            record = f"replaceOne(replaceOne(s.record, toString(s.span_id), toString({made[0]})), toString(s.trace_id), toString({made[1]}))"
+            # Both ids of a call that is a trace by itself are the same.
+            named = [[f"concat('\"{name}\":\"', toString({id}))" for id in ids] for name, *ids in (("span_id", "s.span_id", made[0]), ("trace_id", "s.trace_id", made[1]))]
+            record = f"replaceOne(replaceOne(s.record, {', '.join(named[0])}), {', '.join(named[1])})"
             for table, more in (("weir_calls", ""), ("weir_spans", f", {record} AS record")):
                 tell(
                     analytics,
