@@ -16,7 +16,7 @@ use crate::ingest::{INGEST, chat, export, span};
 use crate::support::{AUTH, BOOTSTRAP, Call, Driver, Gateway, Setup, chat_call, eventually, provider};
 use crate::tls_listener::{KEY, OTHER, OTHER_KEY, Pair, SERVER, trusting};
 
-/// Longer than any of the shortened times of the guest `hasty_grpc`, and shorter than the real ones.
+/// Longer than any of the shortened times of the guests `hasty_grpc` and `hasty_calls`, and shorter than the real ones.
 const SOON: Duration = Duration::from_secs(8);
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -31,7 +31,7 @@ fn setup() -> Setup {
     Setup::new(Driver::Epoll).unlimited().with(GRPC)
 }
 
-/// A gateway whose listener waits no longer than a second for anything.
+/// A gateway whose listener waits no longer than a second for a connection that says nothing.
 fn hasty() -> Setup {
     setup().guest("hasty_grpc")
 }
@@ -205,7 +205,7 @@ fn a_handshake_that_does_not_end_is_given_up() {
 
 #[test]
 fn calls_and_streams_that_do_not_go_on_are_ended_and_told_why() {
-    let gateway = hasty().start();
+    let gateway = setup().guest("hasty_calls").start();
     run(script(&gateway, "test_grpc_limits.py"));
     // A message that has begun and never ends.
     let ended = calls(&gateway, "Export", "DEADLINE_EXCEEDED");
