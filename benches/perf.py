@@ -250,7 +250,8 @@ def instructions():
     yield "| call | core thread | all threads |"
     yield "|---|--:|--:|"
     for call, counts in found.items():
-        yield f"| {call} | {counts['core thread']:,.0f} | {counts['all threads']:,.0f} |"
+        cells = [f"{counts[threads]:,.0f}" if threads in counts else "" for threads in ("core thread", "all threads")]
+        yield f"| {call} | {' | '.join(cells)} |"
 
 
 def as_said(at, runs):
