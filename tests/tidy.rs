@@ -622,7 +622,7 @@ fn no_documentation_holds_code_that_nobody_runs() {
 #[test]
 fn dependencies_come_from_the_registry_and_the_unmaintained_ones_have_a_reason() {
     let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap();
-    let decisions = std::fs::read_to_string(root().join("docs/decisions.md")).unwrap();
+    let decisions = std::fs::read_to_string(root().join("docs/decisions/design-card.md")).unwrap();
     let packages: Vec<&str> = lock.split("[[package]]").skip(1).collect();
     assert!(packages.len() > 100, "{}", packages.len());
     let value = |package: &str, key: &str| -> Option<String> {
@@ -641,7 +641,7 @@ fn dependencies_come_from_the_registry_and_the_unmaintained_ones_have_a_reason()
         if ["serde_yaml", "unsafe-libyaml", "fxhash", "bincode", "instant", "paste"].contains(&name.as_str()) {
             assert!(
                 decisions.contains(&format!("`{name}`")),
-                "docs/decisions.md has no word on `{name}`, which is unmaintained"
+                "docs/decisions/design-card.md has no word on `{name}`, which is unmaintained"
             );
         }
     }
