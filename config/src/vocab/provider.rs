@@ -64,6 +64,35 @@ pub enum Dialect {
     Bedrock,
 }
 
+/// What else depends on a dialect and on nothing a message says: code that passes a call on asks here and names none.
+impl Dialect {
+    /// What is spoken where no path has said it yet, or the path is our own.
+    pub const DEFAULT: Self = Self::ChatCompletions;
+
+    /// Whether a request may name what its provider keeps: conversations, files, batches.
+    pub const fn names_objects(self) -> bool {
+        matches!(self, Self::ChatCompletions | Self::Messages)
+    }
+
+    /// Whether a provider may keep a turn, so that the next request names it in place of the conversation.
+    pub const fn keeps_turns(self) -> bool {
+        matches!(self, Self::ChatCompletions)
+    }
+
+    /// Whether providers look into their prompt cache without being asked to by the request.
+    pub const fn caches_unasked(self) -> bool {
+        !matches!(self, Self::Messages | Self::Bedrock)
+    }
+
+    /// The field a credential goes into; `None` where the provider decides it.
+    pub const fn key_field(self) -> Option<&'static str> {
+        match self {
+            Self::Messages => Some("x-api-key"),
+            _ => None,
+        }
+    }
+}
+
 /// What a span stands for (`operation_name`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {

@@ -48,7 +48,7 @@ pub(crate) async fn shake_hands(
 fn speaks_plain() -> Bytes {
     let message = "this port speaks HTTPS and the request came as plain HTTP; use https:// in the base URL";
     let refusal = Refusal::new(400, "invalid_request", message).closing();
-    let body = refusal.body(Dialect::ChatCompletions, TraceId::fresh());
+    let body = refusal.body(Dialect::DEFAULT, TraceId::fresh());
     let mut out = BytesMut::new();
     super::turn_away::write(&refusal, &body, &mut out);
     out.freeze()

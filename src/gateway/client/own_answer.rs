@@ -116,7 +116,7 @@ impl Session {
         let took_us = u64::try_from(moments.started.elapsed().as_micros()).unwrap_or(0);
         self.core.meter.request(&Counted::refused(Provider::OPENAI.label(), refusal.status, took_us));
         self.said = Said::default();
-        let body = refusal.body(Dialect::ChatCompletions, TraceId::fresh()).into();
+        let body = refusal.body(Dialect::DEFAULT, TraceId::fresh()).into();
         let behind = Behind { head_only: false, close: true };
         let refused = Refused { refusal, body, content_type: JSON, trace_id: None, behind };
         self.refuse(refused, |session| session.tell_of_own(None, moments.started)).await

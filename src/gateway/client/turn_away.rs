@@ -95,7 +95,7 @@ fn no_room(why: ClientEvent) -> Bytes {
         }
     };
     let refusal = Refusal::new(503, "too_many_connections", message).header("Retry-After", 1).closing();
-    let body = refusal.body(Dialect::ChatCompletions, TraceId::fresh());
+    let body = refusal.body(Dialect::DEFAULT, TraceId::fresh());
     let mut out = BytesMut::with_capacity(256 + body.len());
     write(&refusal, &body, &mut out);
     out.freeze()

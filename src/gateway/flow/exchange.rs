@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_config::Settings;
 use weir_config::settings::PiiAction;
-use weir_config::vocab::{Dialect, KeyId, Operation, Unread};
+use weir_config::vocab::{KeyId, Operation, Unread};
 
 use crate::admit::access::Allowed;
 use crate::admit::provider_keys::OwnKeys;
@@ -143,7 +143,7 @@ impl Exchange {
     fn names_objects(&self) -> bool {
         let may_name = match self.route.operation {
             Operation::ChatCompletion | Operation::Responses | Operation::Messages => {
-                matches!(self.route.dialect, Dialect::ChatCompletions | Dialect::Messages)
+                self.route.dialect.names_objects()
             }
             Operation::GenerateContent | Operation::Interaction | Operation::Proxy => true,
             _ => false,

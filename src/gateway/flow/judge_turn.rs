@@ -69,7 +69,7 @@ pub(super) fn error_event(
     refusal: &Refusal,
     trace_id: TraceId,
 ) -> Vec<u8> {
-    let body = refusal.body(weir_config::vocab::Dialect::ChatCompletions, trace_id);
+    let body = refusal.body(weir_config::vocab::Dialect::DEFAULT, trace_id);
     let mut error = serde_json::from_slice::<Value>(&body).map(|mut body| body["error"].take()).unwrap_or_default();
     let mut event = match speaks {
         Speaks::Responses => json!({ "type": "error", "status": refusal.status }),

@@ -68,7 +68,7 @@ fn not_there(message: impl Into<String>) -> Refusal {
 
 /// A refusal as the sender reads it, and its `Content-Type`: exporters read another form than clients of models.
 fn refusal_body(head: &RequestHead, refusal: &Refusal) -> (Bytes, &'static str) {
-    let error = refusal.body(Dialect::ChatCompletions, TraceId::fresh());
+    let error = refusal.body(Dialect::DEFAULT, TraceId::fresh());
     let is_report = head.path() == REPORTS || !is_own_path(head.path());
     let encoding = ReportEncoding::of(head.get("content-type")).filter(|_| is_report);
     match encoding {

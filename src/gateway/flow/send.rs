@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use weir_config::Settings;
 use weir_config::settings::Upstream;
-use weir_config::vocab::Dialect;
 
 use super::answer_listener::AnswerListener;
 use super::credentials::{Credentials, Form, supplied};
@@ -283,8 +282,10 @@ fn wants_plain(settings: &Settings) -> bool {
 fn key_form(exchange: &Exchange) -> Form {
     // What `upstream_url` gets is known by the dialect alone.
     let named = exchange.member > 0;
+    if let Some(field) = exchange.route.dialect.key_field() {
+        return Form::Field(field);
+    }
     match exchange.route.provider.as_str() {
-        _ if exchange.route.dialect == Dialect::Messages => Form::Field("x-api-key"),
         "gemini" if named => Form::Field("x-goog-api-key"),
         "azure_openai" if named => Form::Field("api-key"),
         _ => Form::Bearer,

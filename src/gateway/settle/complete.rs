@@ -390,7 +390,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
 
 /// Whether the next turn may come without this one. Whoever sends `messages` sends the whole conversation with every turn.
 fn is_kept_by_provider(dialect: Dialect, view: &RequestView, answer: &Answer) -> bool {
-    dialect == Dialect::ChatCompletions && view.messages_open.is_none() && answer.response_id.is_some()
+    dialect.keeps_turns() && view.messages_open.is_none() && answer.response_id.is_some()
 }
 
 /// What [`find`] brings beside findings.

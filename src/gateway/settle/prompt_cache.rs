@@ -137,7 +137,7 @@ fn provider_use(equal_tokens: u64, lane: &Lane, outline: &Outline, call: &Call<'
         return ProviderUse::PartlyUsed;
     }
     let waited = span.start_time.micros().saturating_sub(lane.ended.micros());
-    let is_asked = !matches!(call.dialect, Dialect::Messages | Dialect::Bedrock) || outline.asks_for_cache;
+    let is_asked = call.dialect.caches_unasked() || outline.asks_for_cache;
     match waited {
         _ if !is_asked => ProviderUse::NotAsked,
         ..0 => ProviderUse::NotReady,

@@ -230,7 +230,7 @@ impl Worker {
         let finish = Finish {
             span: begin(&span, tenant),
             copies: None,
-            dialect: Dialect::ChatCompletions,
+            dialect: Dialect::DEFAULT,
             text: request.map_or(RequestText::None, |body| RequestText::Raw(raw(body))),
             request_analysed: false,
             rest: None,
