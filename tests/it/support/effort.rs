@@ -66,7 +66,8 @@ pub(crate) fn superlinear_from<T>(
                 return Some(format!("{took_short:?} for {} bytes, {took_long:?} for {}", pair[0], pair[1]));
             }
         }
-        if took_long >= LONG_ENOUGH {
+        // Beside work that is lost in the noise, work of a slow moment looks like less of an increase than it is.
+        if took_long >= LONG_ENOUGH && took_short >= SHORTEST / 4 {
             return None;
         }
         (short, took_short) = (long, took_long);
