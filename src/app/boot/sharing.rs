@@ -102,18 +102,22 @@ impl Sharing {
         Ok(Some(Arc::new(this)))
     }
 
-    /// Counts who else is there; true when the number of those that take calls is another.
-    fn count(&self, others: &[Neighbour]) -> bool {
+    /// How many gateways take calls with `others` there, this one included, and how many processes there are.
+    fn counted(&self, others: &[Neighbour]) -> (u32, u32) {
         let takes_calls = |other: &&Neighbour| {
             other.phase == UsePhase::Serving && (other.process.is_none() || other.process != self.former)
         };
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
-        let gateways = number(others.iter().filter(takes_calls).count());
-        self.processes.store(number(others.len()), Ordering::Relaxed);
+        (number(others.iter().filter(takes_calls).count()), number(others.len()))
+    }
+
+    fn count(&self, others: &[Neighbour]) {
+        let (gateways, processes) = self.counted(others);
+        self.processes.store(processes, Ordering::Relaxed);
         if !others.is_empty() {
             self.may_owe.store(true, Ordering::Release);
         }
-        self.gateways.swap(gateways, Ordering::Relaxed) != gateways
+        self.gateways.store(gateways, Ordering::Relaxed);
     }
 
     /// How many gateways take calls, this one included.
@@ -159,16 +163,20 @@ impl Sharing {
         (processes > 1).then(|| SharedFile { processes, gateways: self.gateways(), not_shared: NOT_SHARED.to_vec() })
     }
 
-    /// Looks who else is there, and sets this process's part of rate limits by it.
+    /// Looks who else is there, and sets this process's part of rate limits and budgets by it. `/health` says how many there are once
+    /// each has its part.
     fn look(&self, process: &Process) -> std::io::Result<()> {
-        if self.count(&self.claim.others()?) {
-            let gateways = self.gateways();
+        let others = self.claim.others()?;
+        let (gateways, _) = self.counted(&others);
+        if gateways != self.gateways() {
             process.divide_rates(gateways);
+            process.make_room_in_budgets(gateways);
             tracing::info!(
                 gateways,
                 "that many gateways use this database and take calls; each grants its part of rate limits"
             );
         }
+        self.count(&others);
         Ok(())
     }
 }

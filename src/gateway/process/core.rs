@@ -132,6 +132,11 @@ impl Process {
         self.rate_tables().into_iter().for_each(|table| table.divide(parts));
     }
 
+    /// So many gateways spend the same budgets now.
+    pub fn make_room_in_budgets(&self, gateways: u32) {
+        self.parts.policy.spend.make_room(gateways);
+    }
+
     fn rate_tables(&self) -> [&RateTable; 4] {
         [&self.rates, &self.own_rates, &self.key_rates, &self.own_key_rates]
     }

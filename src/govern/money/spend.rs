@@ -214,6 +214,15 @@ impl Spend {
         self.heard.store(knows_others, Ordering::Release);
     }
 
+    /// More gateways spend the budgets than at the last [`divide`](Self::divide), which comes about once a second: what others do not know
+    /// of is bounded by their number from now on, not from then on. Where there are fewer the next round says so, which knows what those
+    /// that left have spent.
+    pub fn make_room(&self, gateways: u32) {
+        if gateways > 1 {
+            self.shares.fetch_max(gateways.saturating_mul(2), Ordering::Relaxed);
+        }
+    }
+
     /// What was heard of the others is so old that they may have told twice since: until [`divide`](Self::divide) is called again a
     /// call needs its share.
     pub fn went_stale(&self) {

@@ -519,6 +519,14 @@ fn a_gateway_that_is_alone_has_all_of_a_budget_and_one_of_several_a_share() {
     let held: Vec<_> = std::iter::from_fn(|| all_fits(&spend)).collect();
     assert_eq!(held.len(), 12);
     held.into_iter().for_each(|call| drop(call.settle(0)));
+    spend.make_room(2);
+    let held: Vec<_> = std::iter::from_fn(|| all_fits(&spend)).collect();
+    assert_eq!(held.len(), 3, "a second one is there, and the next round has not come");
+    held.into_iter().for_each(|call| drop(call.settle(0)));
+    spend.make_room(1);
+    let held: Vec<_> = std::iter::from_fn(|| all_fits(&spend)).collect();
+    assert_eq!(held.len(), 3, "that it has left holds from the next round on");
+    held.into_iter().for_each(|call| drop(call.settle(0)));
     spend.divide(3, true);
     let held: Vec<_> = std::iter::from_fn(|| all_fits(&spend)).collect();
     assert_eq!(held.len(), 2, "a sixth");
