@@ -1,9 +1,11 @@
 //! Whether work is linear in what it is given: CPU time for one length and for four times that.
 //!
-//! Time is that of the calling thread, as the kernel counts it (schedstat), so that a busy machine does not count; noise makes a
-//! measurement longer only, so the shortest of some is taken, and more are made before anything is called superlinear.
+//! Time is that of the calling thread on the CPU, so that a busy machine does not count; noise makes a measurement longer only, so
+//! the shortest of some is taken, and more are made before anything is called superlinear.
 
 use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// How much more four times the text may take. Linear work takes 4 times as long, and somewhat more where memory gets slower;
 /// quadratic work takes 16 times.
@@ -17,12 +19,9 @@ const LENGTHS: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// Measurements before a length is called superlinear.
 const TRIES: usize = 12;
 
-/// CPU time of this thread. Giving way first makes the kernel bring its account up to date.
+/// CPU time of this thread up to this moment.
 fn cpu_time() -> Duration {
-    std::thread::yield_now();
-    let account = std::fs::read_to_string("/proc/thread-self/schedstat").expect("a kernel with schedstat");
-    let spent = account.split_whitespace().next().and_then(|text| text.parse().ok());
-    Duration::from_nanos(spent.expect("time on the CPU"))
+    clock_gettime(ClockId::ThreadCPUTime).try_into().expect("a time after the thread's beginning")
 }
 
 fn once(work: impl FnOnce()) -> Duration {
