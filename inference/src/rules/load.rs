@@ -10,7 +10,7 @@ use weir_config::vocab::part::PartKind;
 
 use super::allow::RawAllow;
 use super::credential::{Credential, RawCredential};
-use super::pattern::Pattern;
+use super::pattern::{self, Pattern};
 use super::{Allow, DISGUISED, Group, LoadError, Rule, RuleText, Words, words};
 use crate::decode::{VOCABULARY_BYTES, Vocabulary};
 use crate::literals::LITERAL_BYTES_MIN;
@@ -357,8 +357,10 @@ fn rule(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) -> Re
         (None, None) => Group::Rules,
         (Some(_), Some(_)) => return Err("`jailbreak` and `secret` exclude each other; leave one out".to_owned()),
     };
+    let read = pattern::read_as_written(pattern);
     // The patterns of credentials are short and hold few words.
-    let words = if group == Group::Secrets { None } else { Words::of(pattern, &literals) };
+    let words = read.as_ref().filter(|_| group != Group::Secrets).and_then(|read| Words::of(read, &literals));
+    let rare_byte = read.as_ref().filter(|_| words.is_none()).and_then(words::rare_byte);
     Ok(Rule {
         id: raw.id,
         group,
@@ -377,8 +379,8 @@ fn rule(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) -> Re
         digit: raw.digit,
         literals,
         exact_case: raw.exact_case,
-        pattern: Pattern::new(pattern, raw.exact_case),
-        rare_byte: words.is_none().then(|| words::rare_byte(pattern)).flatten(),
+        pattern: Pattern::new(pattern, raw.exact_case, read),
+        rare_byte,
         words,
     })
 }

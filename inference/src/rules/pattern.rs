@@ -9,6 +9,7 @@
 
 use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use regex_automata::meta::{BuildError, Config, Regex};
 use regex_automata::nfa::thompson::WhichCaptures;
 use regex_automata::util::syntax;
@@ -30,6 +31,8 @@ pub(crate) struct Pattern {
     text: Box<str>,
     exact_case: bool,
     small_letters: bool,
+    /// The pattern as it was read, until the program is made of it; none where it has to be read anew for that.
+    read: Mutex<Option<Box<Hir>>>,
     program: OnceLock<(Option<Box<Program>>, HasGroup)>,
     automaton: OnceLock<Option<Regex>>,
 }
@@ -38,11 +41,14 @@ pub(crate) struct Pattern {
 type HasGroup = bool;
 
 impl Pattern {
-    /// A pattern nobody has compiled yet.
-    pub(super) fn new(text: &str, exact_case: bool) -> Self {
+    /// A pattern nobody has compiled yet. `read`: what [`read_as_written`] makes of it.
+    pub(super) fn new(text: &str, exact_case: bool, read: Option<Hir>) -> Self {
         let small_letters = !exact_case && !tells_case(text);
+        // Reading takes a third of the time of a start, and each pattern is read to find its words.
+        let serves = exact_case || (small_letters && folds_when_read(text));
+        let read = Mutex::new(read.filter(|_| serves).map(Box::new));
         let (program, automaton) = (OnceLock::new(), OnceLock::new());
-        Self { text: text.into(), exact_case, small_letters, program, automaton }
+        Self { text: text.into(), exact_case, small_letters, read, program, automaton }
     }
 
     /// What it takes once it is compiled as an automaton, in bytes; an error where it cannot be.
@@ -78,7 +84,9 @@ impl Pattern {
 
     fn made(&self) -> &(Option<Box<Program>>, HasGroup) {
         self.program.get_or_init(|| {
-            let Ok(hir) = syntax::parse_with(&self.text, &self.syntax()) else { return (None, false) };
+            let known = self.read.lock().take().map(|hir| *hir);
+            let read = || syntax::parse_with(&self.text, &self.syntax()).ok();
+            let Some(hir) = known.or_else(read) else { return (None, false) };
             let hir = if self.small_letters { small_letters(&hir) } else { hir };
             (Program::of(&together(&hir, true)).map(Box::new), has_group(&hir))
         })
@@ -119,6 +127,36 @@ impl Pattern {
     }
 }
 
+/// A pattern with all letters as they are written. `None` where that is no pattern.
+pub(super) fn read_as_written(pattern: &str) -> Option<Hir> {
+    syntax::parse_with(pattern, &syntax::Config::new().unicode(false).utf8(false)).ok()
+}
+
+/// Whether a pattern that was read as it is written matches the same small letters as one that was read without regard to case: that is
+/// so unless a class leaves out some letters, which would leave out one case of them, or some flags or operations are in it.
+fn folds_when_read(pattern: &str) -> bool {
+    pattern.split("(?").skip(1).all(|rest| rest.starts_with([':', 'P', '<']))
+        && !["&&", "--", "~~"].iter().any(|operation| pattern.contains(operation))
+        && !pattern.split("[^").skip(1).any(may_leave_out_letters)
+}
+
+/// Whether a class may leave out letters of one case only, by what stands behind its `[^`.
+fn may_leave_out_letters(class: &str) -> bool {
+    let mut escaped = false;
+    for (at, c) in class.char_indices() {
+        match c {
+            'x' | 'u' | 'U' if escaped => return true,
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ']' if at > 0 => return false,
+            '[' | '-' => return true,
+            _ if c.is_ascii_alphabetic() => return true,
+            _ => {}
+        }
+    }
+    true
+}
+
 /// Whether a part of a pattern tells small letters from capital ones though the whole does not.
 fn tells_case(pattern: &str) -> bool {
     pattern.split("(?").skip(1).any(|rest| {
@@ -144,4 +182,69 @@ fn options() -> Config {
         // Its own search for literals: a window is short, and holds the words already. Preparing it would take a third of the time of
         // a start.
         .auto_prefilter(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::program::{PADDING, SearchScratch};
+    use super::*;
+
+    /// The pattern for small letters: of what was read as it is written, and of what is read anew. `None` where the first does not serve.
+    fn both(text: &str) -> Option<[Hir; 2]> {
+        let pattern = Pattern::new(text, false, read_as_written(text));
+        let known = pattern.read.lock().take()?;
+        let anew = syntax::parse_with(text, &pattern.syntax()).unwrap();
+        Some([small_letters(&known), small_letters(&anew)])
+    }
+
+    #[test]
+    fn nearly_all_rules_are_read_once_and_find_the_same() {
+        let loaded = crate::rules::builtin().unwrap();
+        let (mut known, mut all) = (0, 0);
+        for (rule, texts) in loaded.rules.iter().zip(&loaded.texts).filter(|(rule, _)| rule.pattern.small_letters) {
+            all += 1;
+            let Some(read) = both(&rule.pattern.text) else { continue };
+            known += 1;
+            let programs = read.map(|hir| Program::of(&together(&hir, true)));
+            assert_eq!(programs[0].is_some(), programs[1].is_some(), "{}", rule.id);
+            for text in texts.hits.iter().chain(&texts.misses) {
+                let text = [text.to_ascii_lowercase().as_bytes(), &PADDING].concat();
+                let found = programs.each_ref().map(|program| {
+                    let (mut steps, part) = (1_000_000, 0..text.len() - PADDING.len());
+                    let program = program.as_ref()?;
+                    program.find(&text, part, false, &mut steps, &mut SearchScratch::default()).unwrap()
+                });
+                assert_eq!(found[0], found[1], "{}", rule.id);
+            }
+        }
+        assert!(known * 10 > all * 9, "{known} of {all}");
+    }
+
+    #[test]
+    fn what_may_leave_out_letters_is_read_anew() {
+        for text in ["[^a]", "[^!-Z]", r"[^\x41]", r"[^\]a]", "[^]a]", "(?i-u:a)", "[a-z&&[^b]]", "[^[a]]", "[a-z--b]"]
+        {
+            assert!(!folds_when_read(text), "{text}");
+        }
+        for text in [r"[^\s.]*?a", "(?:a|b)", "(?P<name>a)", r"[^\n]b[c-e]", "[^]]a"] {
+            assert!(folds_when_read(text), "{text}");
+        }
+    }
+
+    proptest! {
+        /// Whatever is taken for a pattern that need not be read anew is one.
+        #[test]
+        fn reading_as_written_serves_where_it_is_said_to(
+            pattern in r"[aBkZ\[\]^()|*?:.\\swdDSWbx4\-!~&]{1,14}", texts in prop::collection::vec("[abkzdsw4 !~^]{0,8}", 8),
+        ) {
+            let known = read_as_written(&pattern).and_then(|_| both(&pattern));
+            let regexes = known.map(|both| both.map(|hir| Regex::builder().build_from_hir(&hir).unwrap()));
+            for text in regexes.iter().flat_map(|_| &texts) {
+                let found = regexes.as_ref().map(|both| both.each_ref().map(|regex| regex.find(text.as_bytes())));
+                prop_assert!(found.as_ref().is_some_and(|[one, other]| one == other), "{text}: {found:?}");
+            }
+        }
+    }
 }

@@ -11,21 +11,12 @@ const WORDS_MAX: usize = 24;
 /// Most bytes of a class that is written out.
 const CLASS_MAX: usize = 3;
 
-/// The pattern for texts without capital letters. One that does not tell small letters from capital ones is asked for.
+/// The pattern for texts without capital letters, as one that does not tell them from small ones.
 pub(super) fn small_letters(hir: &Hir) -> Hir {
     match hir.kind() {
         HirKind::Empty => Hir::empty(),
         HirKind::Literal(literal) => Hir::literal(literal.0.to_ascii_lowercase()),
-        HirKind::Class(Class::Bytes(class)) => {
-            let mut class = class.clone();
-            class.difference(&ClassBytes::new([ClassBytesRange::new(b'A', b'Z')]));
-            Hir::class(Class::Bytes(class))
-        }
-        HirKind::Class(Class::Unicode(class)) => {
-            let mut class = class.clone();
-            class.difference(&ClassUnicode::new([ClassUnicodeRange::new('A', 'Z')]));
-            Hir::class(Class::Unicode(class))
-        }
+        HirKind::Class(class) => small_letters_of(class).map_or_else(|| hir.clone(), Hir::class),
         HirKind::Look(look) => Hir::look(*look),
         HirKind::Repetition(repetition) => Hir::repetition(repetition.with(small_letters(&repetition.sub))),
         HirKind::Capture(capture) => {
@@ -33,6 +24,35 @@ pub(super) fn small_letters(hir: &Hir) -> Hir {
         }
         HirKind::Concat(parts) => Hir::concat(parts.iter().map(small_letters).collect()),
         HirKind::Alternation(branches) => Hir::alternation(branches.iter().map(small_letters).collect()),
+    }
+}
+
+/// A class with small letters in place of capital ones; `None` where it has none of those. Of characters that look like a letter none is
+/// added: without regard to case means that of ASCII, unless a pattern asks for more, and then it has them.
+fn small_letters_of(class: &Class) -> Option<Class> {
+    match class {
+        Class::Bytes(class) => {
+            let capitals = ClassBytes::new([ClassBytesRange::new(b'A', b'Z')]);
+            let mut small = capitals.clone();
+            small.intersect(class);
+            let ranges =
+                small.ranges().iter().map(|range| [range.start(), range.end()].map(|c| c.to_ascii_lowercase()));
+            let mut all = ClassBytes::new(ranges.map(|[from, to]| ClassBytesRange::new(from, to)));
+            all.union(class);
+            all.difference(&capitals);
+            (!small.ranges().is_empty()).then_some(Class::Bytes(all))
+        }
+        Class::Unicode(class) => {
+            let capitals = ClassUnicode::new([ClassUnicodeRange::new('A', 'Z')]);
+            let mut small = capitals.clone();
+            small.intersect(class);
+            let ranges =
+                small.ranges().iter().map(|range| [range.start(), range.end()].map(|c| c.to_ascii_lowercase()));
+            let mut all = ClassUnicode::new(ranges.map(|[from, to]| ClassUnicodeRange::new(from, to)));
+            all.union(class);
+            all.difference(&capitals);
+            (!small.ranges().is_empty()).then_some(Class::Unicode(all))
+        }
     }
 }
 

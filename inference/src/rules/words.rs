@@ -6,7 +6,6 @@
 //! words alone, for which few places have to be looked at closely. Invariant: where a pattern matches within a window, its words stand there; the
 //! opposite is left to the pattern.
 
-use regex_automata::util::syntax;
 use regex_syntax::hir::{Hir, HirKind};
 
 /// Shortest word that is looked for, in bytes.
@@ -89,12 +88,12 @@ struct Known {
 }
 
 impl Words {
-    /// Of a pattern that is tried where one of `triggers` stands. `None` where they would never keep it from being tried.
-    pub(crate) fn of(pattern: &str, triggers: &[String]) -> Option<Self> {
-        let hir = syntax::parse_with(pattern, &syntax::Config::new().unicode(false).utf8(false)).ok()?;
-        let mut ways = ways(&hir, triggers);
+    /// Of a pattern, as it is written, that is tried where one of `triggers` stands. `None` where they would never keep it from being
+    /// tried.
+    pub(crate) fn of(hir: &Hir, triggers: &[String]) -> Option<Self> {
+        let mut ways = ways(hir, triggers);
         if ways.iter().map(Vec::len).sum::<usize>() > GROUPS_MAX {
-            ways = vec![groups(&hir, triggers)];
+            ways = vec![groups(hir, triggers)];
         }
         if ways.iter().any(Vec::is_empty) {
             return None;
@@ -108,11 +107,12 @@ impl Words {
         let (mut next, mut telling) = (0, 0);
         for way in ways {
             let mut mask = 0;
-            let rarest = way.iter().map(|group| frequency(group, triggers)).min();
-            for group in way {
+            let frequencies: Vec<usize> = way.iter().map(|group| frequency(group, triggers)).collect();
+            let rarest = frequencies.iter().min();
+            for (group, frequency) in way.iter().zip(&frequencies) {
                 let bit = 1u64.checked_shl(next)?;
                 next += 1;
-                if mask & telling == 0 && rarest == Some(frequency(group, triggers)) {
+                if mask & telling == 0 && rarest == Some(frequency) {
                     telling |= bit;
                 }
                 mask |= bit;
@@ -298,9 +298,8 @@ const fn bucket(hash: usize) -> usize {
 }
 
 /// A byte that every match of a pattern holds and few texts do.
-pub(super) fn rare_byte(pattern: &str) -> Option<u8> {
+pub(super) fn rare_byte(hir: &Hir) -> Option<u8> {
     const RARE: &[u8] = b"@|{}$~^";
-    let hir = syntax::parse_with(pattern, &syntax::Config::new().unicode(false).utf8(false)).ok()?;
     let HirKind::Concat(parts) = hir.kind() else { return None };
     parts.iter().find_map(|part| match part.kind() {
         HirKind::Literal(literal) => literal.0.iter().find(|byte| RARE.contains(byte)).copied(),
@@ -347,7 +346,7 @@ fn one_of(branches: &[Hir], triggers: &[String]) -> Option<Group> {
 fn frequency(group: &Group, triggers: &[String]) -> usize {
     let each = |word: &Vec<u8>| {
         // A word inside a trigger tells nothing where that trigger stands.
-        let given = triggers.iter().any(|trigger| memchr::memmem::find(trigger.as_bytes(), word).is_some());
+        let given = triggers.iter().any(|trigger| trigger.as_bytes().windows(word.len()).any(|part| part == word));
         if given { 1000 } else { 64 >> word.len().min(6) }
     };
     group.iter().map(each).sum()
@@ -357,11 +356,17 @@ fn frequency(group: &Group, triggers: &[String]) -> usize {
 mod tests {
     use proptest::prelude::*;
     use regex_automata::meta::Regex;
+    use regex_automata::util::syntax;
 
+    use super::super::pattern::read_as_written;
     use super::*;
 
+    fn words_of(pattern: &str, trigger: &str) -> Option<Words> {
+        Words::of(&read_as_written(pattern).unwrap(), &[trigger.to_owned()])
+    }
+
     fn words(pattern: &str) -> Option<Words> {
-        Words::of(pattern, &["prompt".to_owned()])
+        words_of(pattern, "prompt")
     }
 
     #[test]
@@ -376,7 +381,7 @@ mod tests {
     #[test]
     fn any_way_will_do_and_words_may_overlap() {
         let pattern = r"(?:the secret|secrets?\s+of\s+state|x+prompt)";
-        let words = Words::of(pattern, &["secret".to_owned()]).unwrap();
+        let words = words_of(pattern, "secret").unwrap();
         assert!(words.stand_in(b"prompt"));
         assert!(words.stand_in(b"the secret"));
         assert!(!words.stand_in(b"the sec"));
@@ -393,6 +398,7 @@ mod tests {
 
     #[test]
     fn a_rare_byte_stands_in_every_match() {
+        let rare_byte = |pattern| rare_byte(&read_as_written(pattern).unwrap());
         assert_eq!(rare_byte(r"https?://\w+:(\w+)@\w+"), Some(b'@'));
         assert_eq!(rare_byte(r"a@b|c"), None, "one way has none");
         assert_eq!(rare_byte(r"a@?b"), None);
@@ -417,7 +423,7 @@ mod tests {
         fn stand_wherever_the_pattern_matches(pattern in pattern(), text in "[abAB ]{0,24}") {
             let config = syntax::Config::new().unicode(false).utf8(false).case_insensitive(true);
             let regex = Regex::builder().syntax(config).build(&pattern).unwrap();
-            if let Some(words) = Words::of(&pattern, &["aba".to_owned()]) {
+            if let Some(words) = words_of(&pattern, "aba") {
                 prop_assert!(words.stand_in(text.as_bytes()) || !regex.is_match(text.as_bytes()));
             }
         }
@@ -427,7 +433,7 @@ mod tests {
         fn windows_of_a_text_are_looked_at_as_each_by_itself(
             pattern in pattern(), text in "[abAB c]{0,160}", windows in prop::collection::vec((-4isize..30, 1usize..40), 1..12),
         ) {
-            let Some(words) = Words::of(&pattern, &["aba".to_owned()]) else { return Ok(()) };
+            let Some(words) = words_of(&pattern, "aba") else { return Ok(()) };
             let (text, mut from, mut seen) = (text.as_bytes(), 0usize, Seen::default());
             for (step, len) in windows {
                 from = from.saturating_add_signed(step).min(text.len());

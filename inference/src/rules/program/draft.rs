@@ -24,10 +24,17 @@ const CHARACTERS_MAX: usize = 64;
 /// Shortest word that branches are found by together with others.
 const HEAD_MIN: usize = 2;
 
+/// The first bytes of a match, as many as are asked for at most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Begun {
+    bytes: [u8; PREFIX_BYTES],
+    len: usize,
+}
+
 /// Beginnings of matches while they are looked for.
 #[derive(Debug)]
 struct Firsts {
-    all: BTreeSet<Vec<u8>>,
+    all: BTreeSet<Begun>,
     /// Steps that may still be looked at.
     steps: usize,
 }
@@ -67,14 +74,28 @@ impl Program {
     }
 }
 
-// === impl Firsts and Draft ===
+// === impl Begun, Firsts and Draft ===
+
+impl Begun {
+    /// With what follows, as far as it is asked for.
+    fn and(mut self, letters: &[u8]) -> Self {
+        let room = self.bytes.iter_mut().skip(self.len);
+        self.len += room.zip(letters).map(|(place, letter)| *place = *letter).count();
+        self
+    }
+}
+
+impl AsRef<[u8]> for Begun {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&self.bytes)
+    }
+}
 
 impl Firsts {
     /// One more. `None` where nothing is asked of it, or they are many.
-    fn add(&mut self, begun: &[u8]) -> Option<()> {
-        let begun = begun.get(..PREFIX_BYTES).unwrap_or(begun);
-        self.all.insert(begun.to_vec());
-        (!begun.is_empty() && self.all.len() <= FIRSTS_MAX).then_some(())
+    fn add(&mut self, begun: Begun) -> Option<()> {
+        self.all.insert(begun);
+        (begun.len > 0 && self.all.len() <= FIRSTS_MAX).then_some(())
     }
 }
 
@@ -255,41 +276,41 @@ impl Draft {
     }
 
     /// The bytes a match can begin with from a step on; empty where there are too many of them, or no limit.
-    fn firsts_of(&self, place: Place) -> Vec<Vec<u8>> {
+    fn firsts_of(&self, place: Place) -> Vec<Begun> {
         let may = FIRSTS_STEPS_MAX.min(ALL_FIRSTS_STEPS_MAX.saturating_sub(self.looked.get()));
         let mut firsts = Firsts { all: BTreeSet::new(), steps: may };
-        let found = self.firsts(place, &[], &mut firsts);
+        let found = self.firsts(place, Begun::default(), &mut firsts);
         self.looked.set(self.looked.get() + may - firsts.steps);
         found.map_or_else(Vec::new, |()| firsts.all.into_iter().collect())
     }
 
     /// Adds the beginnings of all matches that begin with some bytes and go on with a step. `None` where they are many, or one may be
     /// anything.
-    fn firsts(&self, place: Place, begun: &[u8], firsts: &mut Firsts) -> Option<()> {
+    fn firsts(&self, place: Place, begun: Begun, firsts: &mut Firsts) -> Option<()> {
         firsts.steps = firsts.steps.saturating_sub(1);
-        if begun.len() >= PREFIX_BYTES || firsts.steps == 0 {
+        if begun.len >= PREFIX_BYTES || firsts.steps == 0 {
             return firsts.add(begun);
         }
         match self.steps.get(place as usize)? {
             Step::Words { from, to, .. } => {
                 for word in self.words.get(*from as usize..*to as usize)? {
                     let letters = self.letters.get(word.at as usize..(word.at + word.len) as usize)?;
-                    self.firsts(word.next, &[begun, letters].concat(), firsts)?;
+                    self.firsts(word.next, begun.and(letters), firsts)?;
                 }
             }
             Step::Byte { set, next } => match self.few(*set) {
-                Some(bytes) => bytes.iter().try_for_each(|byte| self.firsts(*next, &[begun, byte].concat(), firsts))?,
+                Some(set) => set.bytes().try_for_each(|byte| self.firsts(*next, begun.and(&[byte]), firsts))?,
                 None => firsts.add(begun)?,
             },
             Step::Look { next, .. } => self.firsts(*next, begun, firsts)?,
             Step::Gap { set, least, most, next, .. } => match self.few(*set) {
-                Some(bytes) => {
+                Some(set) => {
                     if *least == 0 {
                         self.firsts(*next, begun, firsts)?;
                     }
-                    for byte in bytes {
-                        let begun = [begun, &byte].concat();
-                        if *most == 1 { self.firsts(*next, &begun, firsts) } else { firsts.add(&begun) }?;
+                    for byte in set.bytes() {
+                        let begun = begun.and(&[byte]);
+                        if *most == 1 { self.firsts(*next, begun, firsts) } else { firsts.add(begun) }?;
                     }
                 }
                 None => firsts.add(begun)?,
@@ -305,10 +326,9 @@ impl Draft {
         Some(())
     }
 
-    /// The bytes of a set that holds few.
-    fn few(&self, set: u16) -> Option<Vec<[u8; 1]>> {
-        let set = *self.sets.get(usize::from(set))?;
-        (set.bytes().count() <= FIRST_BYTES_MAX).then(|| set.bytes().map(|byte| [byte]).collect())
+    /// A set that holds few bytes.
+    fn few(&self, set: u16) -> Option<Set> {
+        self.sets.get(usize::from(set)).copied().filter(|set| set.len() <= FIRST_BYTES_MAX)
     }
 }
 

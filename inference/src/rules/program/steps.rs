@@ -124,6 +124,11 @@ impl Set {
     pub(super) fn bytes(self) -> impl Iterator<Item = u8> {
         (0..=u8::MAX).filter(move |byte| self.holds(*byte))
     }
+
+    /// How many bytes it holds.
+    pub(super) fn len(self) -> usize {
+        self.0.iter().map(|bits| bits.count_ones() as usize).sum()
+    }
 }
 
 // === impl Filter and First ===
@@ -151,10 +156,10 @@ impl Filter {
 
 impl First {
     /// As [`Filter::of`].
-    pub(super) fn of(beginnings: &[Vec<u8>]) -> Self {
+    pub(super) fn of<T: AsRef<[u8]>>(beginnings: &[T]) -> Self {
         let mut first = Self { mask: mask_of(beginnings), bits: [0; 32] };
         for beginning in beginnings {
-            let bit = hash(prefix(beginning) & first.mask) >> 21;
+            let bit = hash(prefix(beginning.as_ref()) & first.mask) >> 21;
             first.bits[(bit / 64) as usize] |= 1 << (bit % 64);
         }
         if beginnings.is_empty() { Self { mask: 0, bits: [u64::MAX; 32] } } else { first }
