@@ -50,10 +50,18 @@ class SetupError(Exception):
     """What keeps the comparison from running."""
 
 
+GIVEN = set()
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens on, and none that was given before: a server that was given it may not have begun to listen."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        if port not in GIVEN:
+            GIVEN.add(port)
+            return port
 
 
 def fetch(url, timeout_s=2):
