@@ -379,7 +379,7 @@ fn rule(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) -> Re
         digit: raw.digit,
         literals,
         exact_case: raw.exact_case,
-        pattern: Pattern::new(pattern, raw.exact_case, read),
+        pattern: Pattern::new(pattern, raw.exact_case, read.as_ref()),
         rare_byte,
         words,
     })

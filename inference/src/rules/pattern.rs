@@ -2,14 +2,14 @@
 //!
 //! Nearly all patterns are searched as programs, which all threads share. An automaton finds the group of a pattern that has one, within
 //! what the program matched, and searches those patterns of operators that no program can be made of. Most of either no text ever asks
-//! for. So each is compiled, for good, when one of its literals and its words first stand in a text: once in a process. A gateway
-//! makes all programs soon after its start ([`Pattern::prepare`]), on a thread that no call waits for. A pattern of an
+//! for. So each automaton is compiled, for good, when one of its literals and its words first stand in a text: once in a process. Programs are
+//! made as rules are read, but for a few, which a gateway makes soon after its start ([`Pattern::prepare`]), on a thread that no call waits
+//! for. A pattern of an
 //! operator is compiled as an automaton when it is read too, to see that it can be and how large it is; those of this build are compiled
 //! by a test, which takes a third of the time off a start.
 
 use std::sync::OnceLock;
 
-use parking_lot::Mutex;
 use regex_automata::meta::{BuildError, Config, Regex};
 use regex_automata::nfa::thompson::WhichCaptures;
 use regex_automata::util::syntax;
@@ -31,8 +31,6 @@ pub(crate) struct Pattern {
     text: Box<str>,
     exact_case: bool,
     small_letters: bool,
-    /// The pattern as it was read, until the program is made of it; none where it has to be read anew for that.
-    read: Mutex<Option<Box<Hir>>>,
     program: OnceLock<(Option<Box<Program>>, HasGroup)>,
     automaton: OnceLock<Option<Regex>>,
 }
@@ -41,14 +39,14 @@ pub(crate) struct Pattern {
 type HasGroup = bool;
 
 impl Pattern {
-    /// A pattern nobody has compiled yet. `read`: what [`read_as_written`] makes of it.
-    pub(super) fn new(text: &str, exact_case: bool, read: Option<Hir>) -> Self {
+    /// A pattern without an automaton. `read`: what [`read_as_written`] makes of it, to find its words; the program is made of that at once
+    /// where it serves, since reading takes a third of the time of a start, and what is kept until later takes several megabytes.
+    pub(super) fn new(text: &str, exact_case: bool, read: Option<&Hir>) -> Self {
         let small_letters = !exact_case && !tells_case(text);
-        // Reading takes a third of the time of a start, and each pattern is read to find its words.
         let serves = exact_case || (small_letters && folds_when_read(text));
-        let read = Mutex::new(read.filter(|_| serves).map(Box::new));
-        let (program, automaton) = (OnceLock::new(), OnceLock::new());
-        Self { text: text.into(), exact_case, small_letters, read, program, automaton }
+        let made = read.filter(|_| serves).map(|read| made_of(read, small_letters));
+        let program = made.map_or_else(OnceLock::new, OnceLock::from);
+        Self { text: text.into(), exact_case, small_letters, program, automaton: OnceLock::new() }
     }
 
     /// What it takes once it is compiled as an automaton, in bytes; an error where it cannot be.
@@ -83,12 +81,9 @@ impl Pattern {
     }
 
     fn made(&self) -> &(Option<Box<Program>>, HasGroup) {
-        self.program.get_or_init(|| {
-            let known = self.read.lock().take().map(|hir| *hir);
-            let read = || syntax::parse_with(&self.text, &self.syntax()).ok();
-            let Some(hir) = known.or_else(read) else { return (None, false) };
-            let hir = if self.small_letters { small_letters(&hir) } else { hir };
-            (Program::of(&together(&hir, true)).map(Box::new), has_group(&hir))
+        self.program.get_or_init(|| match syntax::parse_with(&self.text, &self.syntax()) {
+            Ok(read) => made_of(&read, self.small_letters),
+            Err(_) => (None, false),
         })
     }
 
@@ -125,6 +120,13 @@ impl Pattern {
             .build(&self.text)
             .map_err(Box::new)
     }
+}
+
+/// The program of a pattern that was read, to be searched in small letters or in all.
+fn made_of(read: &Hir, in_small_letters: bool) -> (Option<Box<Program>>, HasGroup) {
+    let small = in_small_letters.then(|| small_letters(read));
+    let hir = small.as_ref().unwrap_or(read);
+    (Program::of(&together(hir, true)).map(Box::new), has_group(hir))
 }
 
 /// A pattern with all letters as they are written. `None` where that is no pattern.
@@ -193,10 +195,11 @@ mod tests {
 
     /// The pattern for small letters: of what was read as it is written, and of what is read anew. `None` where the first does not serve.
     fn both(text: &str) -> Option<[Hir; 2]> {
-        let pattern = Pattern::new(text, false, read_as_written(text));
-        let known = pattern.read.lock().take()?;
+        let known = read_as_written(text)?;
+        let pattern = Pattern::new(text, false, Some(&known));
         let anew = syntax::parse_with(text, &pattern.syntax()).unwrap();
-        Some([small_letters(&known), small_letters(&anew)])
+        (pattern.small_letters && pattern.program.get().is_some())
+            .then(|| [small_letters(&known), small_letters(&anew)])
     }
 
     #[test]
@@ -239,8 +242,7 @@ mod tests {
         fn reading_as_written_serves_where_it_is_said_to(
             pattern in r"[aBkZ\[\]^()|*?:.\\swdDSWbx4\-!~&]{1,14}", texts in prop::collection::vec("[abkzdsw4 !~^]{0,8}", 8),
         ) {
-            let known = read_as_written(&pattern).and_then(|_| both(&pattern));
-            let regexes = known.map(|both| both.map(|hir| Regex::builder().build_from_hir(&hir).unwrap()));
+            let regexes = both(&pattern).map(|both| both.map(|hir| Regex::builder().build_from_hir(&hir).unwrap()));
             for text in regexes.iter().flat_map(|_| &texts) {
                 let found = regexes.as_ref().map(|both| both.each_ref().map(|regex| regex.find(text.as_bytes())));
                 prop_assert!(found.as_ref().is_some_and(|[one, other]| one == other), "{text}: {found:?}");
